@@ -87,11 +87,13 @@ def loop(setting: Setting) -> Contender:
         paths = sorted(setting.texts.iterdir())
         with tempfile.TemporaryFile("w") as file:
             for path in paths:
-                found = documents.read(str(path), fields, lambda name: open(name, "rb"))
-                for batch in documents.in_batches(found):
-                    scores = scorer([each.text for each in batch])
-                    for each, score in zip(batch, scores, strict=True):
-                        line = json.dumps({"id": each.id, **score._asdict()})
+                corpus = documents.read(
+                    str(path), fields, lambda name: open(name, "rb")
+                )
+                for batch in documents.in_batches(corpus):
+                    scores = scorer([document.text for document in batch])
+                    for document, score in zip(batch, scores, strict=True):
+                        line = json.dumps({"id": document.id, **score._asdict()})
                         print(line, file=file)
 
     return Contender(score, {})
@@ -102,7 +104,7 @@ def beam(setting: Setting) -> Contender:
     from trainers import batch
     from trainers.scoring.corpus import Corpus
 
-    of_beam = [
+    beam_flags = [
         f"--direct_num_workers={setting.cores}",
         "--direct_running_mode=multi_threading",
     ]
@@ -110,7 +112,7 @@ def beam(setting: Setting) -> Contender:
     def score():
         with tempfile.TemporaryDirectory() as output:
             corpus = Corpus(f"{setting.folder}/model", f"{setting.texts}/*", output)
-            batch.score(corpus, of_beam)
+            batch.score(corpus, beam_flags)
 
     return Contender(score, {})
 
@@ -148,29 +150,30 @@ def rates(rows: Sequence[Facts]) -> list[Facts]:
     The ratio of processor times is to the loop's on as many cores.
     """
     named = {(row["name"], row["cores"]): row for row in rows}
-    found = []
+    rated = []
     for row in rows:
         if row["name"] == "start":
             continue
         loop, start = (named[name, row["cores"]] for name in ("loop", "start"))
-        of_beam = row["name"] == "beam"
-        seconds = row["median"] - of_beam * start["median"]
+        is_beam = row["name"] == "beam"
+        seconds = row["median"] - is_beam * start["median"]
         processor_to_loop = [
-            (one - of_beam * first) / other
+            (one - is_beam * first) / other
             for one, first, other in zip(
-                *(each["processor_seconds"] for each in (row, start, loop)), strict=True
+                *(entry["processor_seconds"] for entry in (row, start, loop)),
+                strict=True,
             )
         ]
         facts = {
-            "start": of_beam * start["median"],
+            "start": is_beam * start["median"],
             "rate": row["documents"] / seconds,
             "processor_to_loop": report.spread(processor_to_loop),
         }
-        found.append(row | facts)
+        rated.append(row | facts)
     (alone,) = (
-        row["rate"] for row in found if (row["name"], row["cores"]) == ("loop", 1)
+        row["rate"] for row in rated if (row["name"], row["cores"]) == ("loop", 1)
     )
-    return [{**row, "to_loop": row["rate"] / alone} for row in found]
+    return [{**row, "to_loop": row["rate"] / alone} for row in rated]
 
 
 def table(rows: Sequence[Facts], tokens: float) -> str:
@@ -214,14 +217,14 @@ def define_flags() -> None:
 def main(argv: Sequence[str]) -> int:
     """Measures, and prints the tables; returns the exit status."""
     here = report.begin(argv)
-    found: dict[str, Any] = {**here, "left_out": {}}
+    result: dict[str, Any] = {**here, "left_out": {}}
     with tempfile.TemporaryDirectory() as folder:
         export(folder, FLAGS.units, FLAGS.depth)
         corpus = Setting(folder, FLAGS.documents, 1)
         mean = write(corpus) / FLAGS.documents
         write(corpus._replace(documents=1))
         cores = sorted({1, here["threads"]})
-        found["rows"] = rates(
+        result["rows"] = rates(
             [
                 row
                 for count in cores
@@ -230,13 +233,13 @@ def main(argv: Sequence[str]) -> int:
         )
     with tempfile.TemporaryDirectory() as folder:
         export(folder, 4, 1)
-        found["memory"] = []
+        result["memory"] = []
         for documents in report.integers("memory_documents"):
             setting = Setting(folder, documents, 1)
             write(setting)
-            found["memory"] += measured(setting, ["beam"])
-    tables = [table(found["rows"], mean), memory_table(found["memory"])]
-    report.end(found, "\n\n".join(tables))
+            result["memory"] += measured(setting, ["beam"])
+    tables = [table(result["rows"], mean), memory_table(result["memory"])]
+    report.end(result, "\n\n".join(tables))
     return 0
 
 

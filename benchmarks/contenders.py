@@ -39,10 +39,10 @@ def trellis(sizes: Sizes, *, recompute: bool = False) -> Contender:
         recompute=recompute,
     )
 
-    def kept(sequences, training):
+    def run_layer(sequences, training):
         return layer(sequences, training=training, discard=sizes.discard)
 
-    return _keras(layer, kept, sizes, sizes.receptive_field)
+    return _keras(layer, run_layer, sizes, sizes.receptive_field)
 
 
 # Keras's layers
@@ -127,10 +127,10 @@ def _sliced(layer, sizes):
     ]
 
 
-def _keras(layer, kept, sizes, receptive_field):
+def _keras(layer, run_layer, sizes, receptive_field):
     layer.build((sizes.batch_size, None, sizes.input_units))
     facts = {"receptive_field": receptive_field, "parameters": layer.count_params()}
-    contender = _keras_step(layer, kept, sizes)
+    contender = _keras_step(layer, run_layer, sizes)
     return contender._replace(facts=facts)
 
 
@@ -142,31 +142,31 @@ def _set_policy(sizes):
     )
 
 
-def _keras_step(layer, kept, sizes):
+def _keras_step(layer, run_layer, sizes):
     """Returns the contender of a mode, without its facts."""
     import tensorflow as tf
 
     sequences = tf.constant(sizes.input())
     variables = [variable.value for variable in layer.trainable_variables]
 
-    def loss_of(sequences, training):
-        outputs = tf.cast(kept(sequences, training), tf.float32)
+    def mean_square(sequences, training):
+        outputs = tf.cast(run_layer(sequences, training), tf.float32)
         return tf.reduce_mean(tf.square(outputs))
 
     if sizes.mode in ("first", "another_length"):
-        return _first_step(layer, kept, sizes)
+        return _first_step(layer, run_layer, sizes)
     if sizes.mode == "forward":
-        forward = tf.function(functools.partial(loss_of, training=False))
+        forward = tf.function(functools.partial(mean_square, training=False))
         forward.get_concrete_function(sequences)  # as `traced` does
         return Contender(lambda: forward(sequences).numpy(), {})
 
-    step = descent(functools.partial(loss_of, training=True), variables)
+    step = descent(functools.partial(mean_square, training=True), variables)
     length = None if sizes.mode == "unknown_length" else sizes.time_steps
     spec = tf.TensorSpec((sizes.batch_size, length, sizes.input_units))
     return Contender(traced(step, [sequences], [spec]), {})
 
 
-def _first_step(layer, kept, sizes):
+def _first_step(layer, run_layer, sizes):
     """Returns a contender whose every step is a new model's first, at whatever length."""
     import keras
     import numpy as np
@@ -177,7 +177,7 @@ def _first_step(layer, kept, sizes):
             self.layer = layer  # its weights are the model's
 
         def call(self, sequences, training=False):
-            return kept(sequences, training)
+            return run_layer(sequences, training)
 
     def first_at(steps):
         there = dataclasses.replace(sizes, time_steps=steps)
@@ -211,7 +211,7 @@ def traced(function: Any, inputs: list, specs: list | None = None) -> Callable[[
     return lambda: graph(*inputs)[0].numpy()
 
 
-def descent(loss_of: Callable, variables: list) -> Any:
+def descent(compute_loss: Callable, variables: list) -> Any:
     """Returns a function that takes a step of gradient descent: it returns the loss of its inputs.
 
     It computes the gradient of the first input, too, as if an embedding were below.
@@ -222,7 +222,7 @@ def descent(loss_of: Callable, variables: list) -> Any:
     def step(first, *others):
         with tf.GradientTape() as tape:
             tape.watch(first)
-            loss = loss_of(first, *others)
+            loss = compute_loss(first, *others)
         below, *gradients = tape.gradient(loss, [first, *variables])
         for variable, gradient in zip(variables, gradients, strict=True):
             variable.assign_sub(RATE * gradient)
@@ -268,23 +268,23 @@ def _torch_step(net, parameters, sizes):
     optimizer = torch.optim.SGD(parameters, lr=RATE)
     lower = sizes.dtype == "bfloat16"
 
-    def loss_of():
+    def mean_square():
         with torch.autocast("cpu", torch.bfloat16, enabled=lower):
             outputs, _, _ = net(sequences, (state, state), aux=False)
-        kept = outputs[:, sizes.discard :]
-        return kept.float().square().mean()
+        scored = outputs[:, sizes.discard :]
+        return scored.float().square().mean()
 
     def train():
         optimizer.zero_grad()
         sequences.grad = None
-        loss = loss_of()
+        loss = mean_square()
         loss.backward()
         optimizer.step()
         return loss.item()
 
     def forward():
         with torch.no_grad():
-            return loss_of().item()
+            return mean_square().item()
 
     return train if sizes.mode == "train" else forward
 

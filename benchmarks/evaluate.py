@@ -24,7 +24,7 @@ FLAGS = flags.FLAGS
 
 @dataclasses.dataclass(frozen=True)
 class Setting:
-    """The text ids [N], and a language model of word vectors of `embedding_units`.
+    """The text ids `[N]`, and a language model of word vectors of `embedding_units`.
 
     Attributes:
         window: of the authors' protocol.
@@ -118,7 +118,7 @@ def authors(setting: Setting) -> Contender:
 
 
 def _window_nll(model, rows, start, setting):
-    """Returns the nll [B, n] of a window's targets behind the horizon."""
+    """Returns the nll `[B, n]` of a window's targets behind the horizon."""
     import torch
     from torch.nn import functional
 
@@ -128,8 +128,8 @@ def _window_nll(model, rows, start, setting):
         outputs, _, _ = model(rows[:, start:stop], state)
         _, _, logits = outputs
         targets = rows[:, start + setting.horizon + 1 : stop + 1]
-        kept = logits[:, setting.horizon :].transpose(1, 2)
-        return functional.cross_entropy(kept, targets, reduction="none")
+        scored = logits[:, setting.horizon :].transpose(1, 2)
+        return functional.cross_entropy(scored, targets, reduction="none")
 
 
 OURS = "exact"
@@ -146,7 +146,7 @@ CONTENDERS: report.Contenders = {
 def compared(rows: Sequence[Facts]) -> list[Facts]:
     """Returns the rows with the largest difference of a single target's nll from ours."""
     expected = rows[0]["first"]
-    found = []
+    compared_rows = []
     for row in rows:
         differences = [
             abs(nll - reference)
@@ -154,13 +154,15 @@ def compared(rows: Sequence[Facts]) -> list[Facts]:
             if nll is not None and row["name"] != OURS
         ]
         difference = max(differences, default=None)
-        found.append({**row, "difference": difference, "compared": len(differences)})
-    return found
+        compared_rows.append(
+            {**row, "difference": difference, "compared": len(differences)}
+        )
+    return compared_rows
 
 
-def table(found: Facts) -> str:
+def table(result: Facts) -> str:
     """Returns the result as a Markdown table."""
-    targets = found["setting"]["tokens"] - 1
+    targets = result["setting"]["tokens"] - 1
 
     def difference(row):
         if row["difference"] is None:
@@ -177,7 +179,7 @@ def table(found: Facts) -> str:
         "nats a token": lambda row: report.number(row["nll"] / row["tokens"], 6),
         "largest difference a token": difference,
     }
-    return report.table(found["rows"], columns)
+    return report.table(result["rows"], columns)
 
 
 def define_flags() -> None:
@@ -191,7 +193,7 @@ def define_flags() -> None:
 
 
 def read(data_dir: str | None) -> tuple[Any, int]:
-    """Returns the test set's ids [N] and the size of the training text's vocabulary."""
+    """Returns the test set's ids `[N]` and the size of the training text's vocabulary."""
     import numpy as np
 
     from trainers.tasks import corpora
@@ -213,15 +215,15 @@ def main(argv: Sequence[str]) -> int:
     results, left_out = report.compare(CONTENDERS, OURS, setting, here)
     known = dataclasses.asdict(setting)
     del known["ids"]
-    found = {
+    result = {
         "setting": {**known, "tokens": len(ids)},
         **here,
         "left_out": left_out,
         "rows": [],
     }
     if OURS in results:
-        found["rows"] = compared(report.rows(CONTENDERS, OURS, results))
-    report.end(found, table(found))
+        result["rows"] = compared(report.rows(CONTENDERS, OURS, results))
+    report.end(result, table(result))
     return int(OURS not in results)
 
 

@@ -63,10 +63,10 @@ def contender(name: str, sizes: HeadSizes) -> Contender:
     targets = tf.constant(draw_targets(sizes.positions, sizes.vocabulary_size))
     variables = [table, *(variable.value for variable in head.trainable_variables)]
 
-    def loss_of(features, targets):
+    def mean_nll(features, targets):
         return tf.reduce_mean(head.nll(features, targets, table, training=True))
 
-    step = traced(descent(loss_of, variables), [features, targets])
+    step = traced(descent(mean_nll, variables), [features, targets])
     parameters = sum(math.prod(variable.shape) for variable in variables)
     return Contender(step, {"parameters": parameters})
 
@@ -82,9 +82,9 @@ HEADS: report.Contenders = {
 }
 
 
-def table(found: Facts) -> str:
+def table(result: Facts) -> str:
     """Returns the result as a Markdown table."""
-    positions = found["sizes"]["positions"]
+    positions = result["sizes"]["positions"]
     columns: report.Columns = {
         "": report.title,
         "ms": report.milliseconds,
@@ -93,7 +93,7 @@ def table(found: Facts) -> str:
         "peak MiB": report.peak_mebibytes,
         "parameters": report.parameters,
     }
-    return report.table(found["rows"], columns)
+    return report.table(result["rows"], columns)
 
 
 def define_flags() -> None:
@@ -115,9 +115,9 @@ def main(argv: Sequence[str]) -> int:
     names = ("positions", "units", "vocabulary_size", "experts")
     sizes = HeadSizes(**report.values(names), cutoffs=report.integers("cutoffs"))
     results, left_out = report.compare(HEADS, FULL, sizes, here)
-    found = {"sizes": dataclasses.asdict(sizes), **here, "left_out": left_out}
-    found["rows"] = report.rows(HEADS, FULL, results)
-    report.end(found, table(found))
+    result = {"sizes": dataclasses.asdict(sizes), **here, "left_out": left_out}
+    result["rows"] = report.rows(HEADS, FULL, results)
+    report.end(result, table(result))
     return int(bool(left_out))
 
 

@@ -90,10 +90,7 @@ def main(argv: Sequence[str]) -> int:
     """Measures, and prints the table; returns the exit status."""
     here = report.begin(argv)
     sizes = ModelSizes(**report.values(["batch_size", "pixels", "units"]))
-    results, left_out = report.compare(CONTENDERS, ADAM, sizes, here)
-    rows = report.rows(CONTENDERS, ADAM, results)
-    found = {**here, "sizes": vars(sizes), "left_out": left_out, "rows": rows}
-    report.end(found, report.table(rows, COLUMNS))
+    report.show(CONTENDERS, ADAM, sizes, here, COLUMNS)
     return 0
 
 

@@ -77,7 +77,7 @@ def growth_columns(lengths: Sequence[int]) -> report.Columns:
     }
 
 
-def rows_of(results: Results) -> list[Facts]:
+def length_rows(results: Results) -> list[Facts]:
     """Returns the rows of one length, with the rates to Keras's layers."""
     rows = report.rows(CONTENDERS, OURS, results)
     for row in rows:
@@ -94,21 +94,21 @@ def rows_of(results: Results) -> list[Facts]:
 def growth(shortest: Sequence[Facts], longest: Sequence[Facts]) -> list[Facts]:
     """Returns the growth of each contender that has both rows."""
     before = {row["name"]: row for row in shortest}
-    found = []
+    rows = []
     for row in longest:
         first = before.get(row["name"])
         if first is None:
             continue
         grown = {"title": row["title"], "time_growth": row["median"] / first["median"]}
         medians = [
-            statistics.median(each["processor_seconds"]) for each in (row, first)
+            statistics.median(facts["processor_seconds"]) for facts in (row, first)
         ]
         grown["processor_growth"] = medians[0] / medians[1]
         grown["memory_growth"] = None
         if row["peak_bytes"] and first["peak_bytes"]:
             grown["memory_growth"] = row["peak_bytes"] / first["peak_bytes"]
-        found.append(grown)
-    return found
+        rows.append(grown)
+    return rows
 
 
 def define_flags() -> None:
@@ -127,7 +127,7 @@ def main(argv: Sequence[str]) -> int:
     here = report.begin(argv)
     lengths = report.integers("time_steps")
     given = report.values(["batch_size", "units", "mode", "dtype"])
-    found: Facts = {**here, "left_out": {}, "lengths": []}
+    result: Facts = {**here, "left_out": {}, "lengths": []}
     tables = []
     for steps in lengths:
         sizes = Sizes(
@@ -138,15 +138,15 @@ def main(argv: Sequence[str]) -> int:
             threads=here["threads"],
         )
         results, left_out = report.compare(CONTENDERS, OURS, sizes, here)
-        found["left_out"] |= left_out
-        rows = rows_of(results)
-        found["lengths"].append({"time_steps": steps, "rows": rows})
+        result["left_out"] |= left_out
+        rows = length_rows(results)
+        result["lengths"].append({"time_steps": steps, "rows": rows})
         tables.append(report.table(rows, rate_columns(vars(sizes))))
     if len(lengths) > 1:
-        by_length = [each["rows"] for each in found["lengths"]]
-        found["growth"] = growth(by_length[0], by_length[-1])
-        tables.append(report.table(found["growth"], growth_columns(lengths)))
-    report.end(found, "\n\n".join(tables))
+        by_length = [entry["rows"] for entry in result["lengths"]]
+        result["growth"] = growth(by_length[0], by_length[-1])
+        tables.append(report.table(result["growth"], growth_columns(lengths)))
+    report.end(result, "\n\n".join(tables))
     return 0
 
 

@@ -68,12 +68,12 @@ def threads() -> int:
         app.UsageError: the machine has fewer cores.
     """
     cores = available_cores()
-    found = cores if FLAGS.threads is None else FLAGS.threads
-    if not 1 <= found <= cores:
+    count = cores if FLAGS.threads is None else FLAGS.threads
+    if not 1 <= count <= cores:
         raise app.UsageError(
-            f"`threads` must be from 1 to {cores}, the cores here. Received: --threads={found}"
+            f"`threads` must be from 1 to {cores}, the cores here. Received: --threads={count}"
         )
-    return found
+    return count
 
 
 def integers(name: str) -> tuple[int, ...]:
@@ -115,8 +115,8 @@ def machine() -> Facts:
     """Returns the machine and its software."""
     versions = {}
     for name in ("tensorflow", "keras", "keras-tcn", "torch"):
-        for found in metadata.distributions(name=name):
-            versions[name] = found.version
+        for distribution in metadata.distributions(name=name):
+            versions[name] = distribution.version
     return {
         "processor": _processor(),
         "cores": available_cores(),
@@ -157,7 +157,7 @@ def compare(
         here: what `begin` returned.
 
     Returns:
-        The results by name, and the reasons of those left out, by title.
+        the results by name, and the reasons of those left out, by title.
     """
     wanted = {ours, *(FLAGS.only or contenders)}
     results, left_out = workers.measure(
@@ -177,7 +177,7 @@ def by_title(left_out: dict[str, str], contenders: Contenders) -> dict[str, str]
 
 def rows(contenders: Contenders, ours: str, results: Results) -> list[Facts]:
     """Returns a row for each contender: its facts, its readings, and its times to `ours`."""
-    found = []
+    table_rows = []
     for name, (facts, readings) in results.items():
         row = {"name": name, "title": contenders[name][0], **facts}
         row["seconds"] = [reading.seconds for reading in readings]
@@ -188,17 +188,27 @@ def rows(contenders: Contenders, ours: str, results: Results) -> list[Facts]:
             others = results[ours].readings
             row["time_to_ours"] = ratios(readings, others)
             row["processor_to_ours"] = processor_ratios(readings, others)
-        found.append(row)
-    return found
+        table_rows.append(row)
+    return table_rows
 
 
-def end(found: Facts, text: str) -> None:
+def show(
+    contenders: Contenders, ours: str, sizes: Any, here: Facts, columns: Columns
+) -> None:
+    """Compares contenders of one size, and prints a table with a row for each."""
+    results, left_out = compare(contenders, ours, sizes, here)
+    table_rows = rows(contenders, ours, results)
+    result = {**here, "sizes": vars(sizes), "left_out": left_out, "rows": table_rows}
+    end(result, table(table_rows, columns))
+
+
+def end(result: Facts, text: str) -> None:
     """Prints the tables and who was left out, and writes the result where --json says."""
-    for title, reason in found["left_out"].items():
+    for title, reason in result["left_out"].items():
         print(f"Left out: {title}: {reason}")
     print(text)
     if FLAGS.json:
-        text = json.dumps(found, indent=2)
+        text = json.dumps(result, indent=2)
         Path(FLAGS.json).write_text(f"{text}\n", encoding="utf-8")
 
 
@@ -252,8 +262,8 @@ def times_to(ours: str) -> Columns:
 
 def spread_cell(name: str, row: Row) -> str:
     """Returns a spread of a row as a cell; an empty one if the row does not have it."""
-    found = row.get(name)
-    return "{min:.2f}, **{median:.2f}**, {max:.2f}".format(**found) if found else ""
+    values = row.get(name)
+    return "{min:.2f}, **{median:.2f}**, {max:.2f}".format(**values) if values else ""
 
 
 def peak_mebibytes(row: Row) -> str:

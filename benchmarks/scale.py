@@ -145,13 +145,13 @@ def _sum(ports, index, rounds, sender):
 
     @tf.function
     def total(size):
-        def of_replica():
+        def replica_sum():
             gradients = [tf.ones([size // 4 // TENSORS])] * TENSORS
             context = tf.distribute.get_replica_context()
             sums = context.all_reduce("SUM", gradients)
-            return tf.add_n([each[0] for each in sums])
+            return tf.add_n([gradient[0] for gradient in sums])
 
-        return strategy.run(of_replica)
+        return strategy.run(replica_sum)
 
     points = []
     for size in SIZES:

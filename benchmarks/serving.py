@@ -49,7 +49,7 @@ class Setting:
         return receptive_field(self.depth, self.dilation_rate)
 
     def prompts(self) -> Any:
-        """Returns ids, int32 [B, receptive field]."""
+        """Returns ids, int32 `[B, receptive field]`."""
         import numpy as np
 
         shape = (self.batch_size, self.receptive_field)
@@ -121,7 +121,7 @@ def step(layer: str, setting: Setting) -> Contender:
         for _ in range(setting.new_tokens):
             outputs = signature(ids=ids, **cache)
             ids = tf.argmax(outputs["log_probs"], -1, tf.int32)
-            cache = _cache_of(outputs)
+            cache = _select_cache(outputs)
             tokens.append(ids)
         return tf.stack(tokens, axis=1).numpy()
 
@@ -205,16 +205,16 @@ def _loaded(layer, setting):
 
 
 def _begun(loaded, setting):
-    """Returns the prompts' last ids [B], and the cache of the ids before them."""
+    """Returns the prompts' last ids `[B]`, and the cache of the ids before them."""
     import tensorflow as tf
 
     ids = tf.constant(setting.prompts())
     lengths = tf.fill([setting.batch_size], ids.shape[1] - 1)
     outputs = loaded.signatures["prefill"](ids=ids[:, :-1], lengths=lengths)
-    return ids[:, -1], _cache_of(outputs)
+    return ids[:, -1], _select_cache(outputs)
 
 
-def _cache_of(outputs):
+def _select_cache(outputs):
     return {name: value for name, value in outputs.items() if name.startswith("cache_")}
 
 
@@ -244,20 +244,20 @@ STARTS: dict[str, report.Contenders] = {
 
 def a_token(results: Results) -> Results:
     """Returns the results with the seconds of one token in place of those of a step."""
-    found = {}
+    per_token = {}
     for name, (facts, readings) in results.items():
         times = [
-            each._replace(
-                seconds=each.seconds / facts["tokens"],
-                processor_seconds=each.processor_seconds / facts["tokens"],
+            reading._replace(
+                seconds=reading.seconds / facts["tokens"],
+                processor_seconds=reading.processor_seconds / facts["tokens"],
             )
-            for each in readings
+            for reading in readings
         ]
-        found[name] = Result(facts, times)
-    return found
+        per_token[name] = Result(facts, times)
+    return per_token
 
 
-def table(found: Facts) -> str:
+def table(result: Facts) -> str:
     """Returns the result as a Markdown table."""
     columns: report.Columns = {
         "": report.title,
@@ -267,7 +267,7 @@ def table(found: Facts) -> str:
         **report.times_to("`step`'s"),
         "parameters": report.parameters,
     }
-    return report.table(found["rows"], columns)
+    return report.table(result["rows"], columns)
 
 
 def start_table(rows: Sequence[Facts]) -> str:
@@ -285,17 +285,17 @@ def starts(setting: Setting, here: report.Row) -> tuple[list[Facts], dict[str, s
     """Measures what comes before the first answer.
 
     Returns:
-        The rows, and the reasons of those left out.
+        the rows, and the reasons of those left out.
     """
-    found, left_out = [], {}
+    all_rows, left_out = [], {}
     for start, contenders in STARTS.items():
         if FLAGS.only and not contenders.keys() & set(FLAGS.only):
             continue
         results, reasons = report.compare(contenders, start, setting, here)
         left_out |= {f"{title}, {start}": why for title, why in reasons.items()}
         rows = report.rows(contenders, start, results)
-        found += [{**row, "start": start} for row in rows]
-    return found, left_out
+        all_rows += [{**row, "start": start} for row in rows]
+    return all_rows, left_out
 
 
 def define_flags() -> None:
@@ -323,7 +323,7 @@ def main(argv: Sequence[str]) -> int:
         ("vocabulary_size", "units", "embedding_units", "depth", "new_tokens")
     )
     sizes["dilation_rate"] = report.integers("dilation_rate")
-    found = {"setting": sizes, **here, "left_out": {}, "rows": []}
+    result = {"setting": sizes, **here, "left_out": {}, "rows": []}
     with tempfile.TemporaryDirectory() as folder:
         settings = [
             Setting(**sizes, batch_size=batch_size, folder=folder)
@@ -333,16 +333,18 @@ def main(argv: Sequence[str]) -> int:
             export(layer, settings[0])
         for setting in settings:
             results, left_out = report.compare(CONTENDERS, OURS, setting, here)
-            found["left_out"] |= left_out
+            result["left_out"] |= left_out
             rows = report.rows(CONTENDERS, OURS, a_token(results))
-            found["rows"] += [{**row, "batch_size": setting.batch_size} for row in rows]
-        found["starts"], left_out = starts(settings[0], here)
-        found["left_out"] |= left_out
-    tables = [table(found)]
-    if found["starts"]:
-        tables.append(start_table(found["starts"]))
-    report.end(found, "\n\n".join(tables))
-    return int(CONTENDERS[OURS][0] in found["left_out"])
+            result["rows"] += [
+                {**row, "batch_size": setting.batch_size} for row in rows
+            ]
+        result["starts"], left_out = starts(settings[0], here)
+        result["left_out"] |= left_out
+    tables = [table(result)]
+    if result["starts"]:
+        tables.append(start_table(result["starts"]))
+    report.end(result, "\n\n".join(tables))
+    return int(CONTENDERS[OURS][0] in result["left_out"])
 
 
 if __name__ == "__main__":

@@ -37,7 +37,7 @@ def receptive_field(
 
 @dataclasses.dataclass(frozen=True)
 class Sizes:
-    """An input [B, T, p] and the trellis network on it; Python and NumPy alone.
+    """An input `[B, T, p]` and the trellis network on it; Python and NumPy alone.
 
     Attributes:
         discard: how many of the first outputs are context only: not in the loss.
@@ -59,7 +59,7 @@ class Sizes:
     kernel_size: int = 2
 
     def input(self) -> Any:
-        """Returns the input, a float32 array [B, T, p]."""
+        """Returns the input, a float32 array `[B, T, p]`."""
         import numpy as np
 
         shape = (self.batch_size, self.time_steps, self.input_units)

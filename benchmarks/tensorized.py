@@ -63,10 +63,7 @@ def main(argv: Sequence[str]) -> int:
     here = report.begin(argv)
     given = report.values(["batch_size", "time_steps", "units", "mode", "dtype"])
     sizes = Sizes(**given, input_units=FLAGS.units, depth=1, threads=here["threads"])
-    results, left_out = report.compare(CONTENDERS, OURS, sizes, here)
-    rows = report.rows(CONTENDERS, OURS, results)
-    found = {**here, "sizes": vars(sizes), "left_out": left_out, "rows": rows}
-    report.end(found, report.table(rows, COLUMNS))
+    report.show(CONTENDERS, OURS, sizes, here, COLUMNS)
     return 0
 
 

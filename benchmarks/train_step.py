@@ -22,9 +22,9 @@ from benchmarks.workers import Facts
 FLAGS = flags.FLAGS
 
 
-def table(found: Facts) -> str:
+def table(result: Facts) -> str:
     """Returns the result as a Markdown table."""
-    sizes = found["sizes"]
+    sizes = result["sizes"]
     tokens = sizes["batch_size"] * (sizes["time_steps"] - sizes["discard"])
 
     def rate(row):
@@ -43,7 +43,7 @@ def table(found: Facts) -> str:
         ),
         "parameters": report.parameters,
     }
-    return report.table(found["rows"], columns)
+    return report.table(result["rows"], columns)
 
 
 def define_flags() -> None:
@@ -88,16 +88,16 @@ def main(argv: Sequence[str]) -> int:
     """Measures, and prints the table; returns the exit status."""
     here = report.begin(argv)
     settings = [_sizes(mode, here["threads"]) for mode in FLAGS.mode]
-    found = {"sizes": dataclasses.asdict(settings[0]), **here}
-    found |= {"left_out": {}, "rows": []}
+    result = {"sizes": dataclasses.asdict(settings[0]), **here}
+    result |= {"left_out": {}, "rows": []}
     for sizes in settings:
         results, left_out = report.compare(CONTENDERS, OURS, sizes, here)
-        found["left_out"] |= left_out
+        result["left_out"] |= left_out
         rows = report.rows(CONTENDERS, OURS, results)
-        found["rows"] += [{**row, "mode": sizes.mode} for row in rows]
-    del found["sizes"]["mode"]
-    report.end(found, table(found))
-    return int(CONTENDERS[OURS][0] in found["left_out"])
+        result["rows"] += [{**row, "mode": sizes.mode} for row in rows]
+    del result["sizes"]["mode"]
+    report.end(result, table(result))
+    return int(CONTENDERS[OURS][0] in result["left_out"])
 
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@ import os
 import sys
 import textwrap
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
@@ -92,50 +92,69 @@ def measure(
         rounds: how many rounds count.
 
     Returns:
-        The results, and the reason for each contender that cannot run.
+        the results, and the reason for each contender that cannot run.
     """
-    spawn = multiprocessing.get_context("spawn")
-    processes = {}
-    building = {}
-    for name, build in builds.items():
-        processes[name] = ProcessPoolExecutor(1, spawn, _limit_threads, (threads,))
-        building[name] = processes[name].submit(_guarded, _build, build, setting)
-    results: Results = {}
-    left_out: dict[str, str] = {}
+    processes = _Processes(builds, threads)
+    processes.build(builds, setting)
+    for count in range(warmup + rounds):
+        line = f"\rround {count + 1} of {warmup + rounds}"
+        print(line, end="", file=sys.stderr, flush=True)
+        for result, reading in processes.ask(_step):
+            result.readings.append(reading)
+    print(file=sys.stderr)
+    for result, facts in processes.ask(_learn):
+        result.facts.update(facts or {})
+        del result.readings[:warmup]
+    processes.shutdown()
+    return processes.results, processes.left_out
 
-    def arrived(name: str, future: Future) -> Any:
+
+class _Processes:
+    """A process for each contender. Once one fails, its contender is left out."""
+
+    def __init__(self, names: Iterable[str], threads: int) -> None:
+        spawn = multiprocessing.get_context("spawn")
+        self.results: Results = {}
+        self.left_out: dict[str, str] = {}
+        self._pools = {
+            name: ProcessPoolExecutor(1, spawn, _limit_threads, (threads,))
+            for name in names
+        }
+
+    def build(self, builds: Mapping[str, Build], setting: Any) -> None:
+        """Builds all contenders at once."""
+        futures = {
+            name: self._pools[name].submit(_guarded, _build, build, setting)
+            for name, build in builds.items()
+        }
+        for name, future in futures.items():
+            facts = self._answer(name, future)
+            if facts is not None:
+                self.results[name] = Result(facts, [])
+
+    def ask(self, function: Callable[[], Any]) -> Iterator[tuple[Result, Any]]:
+        """Calls a function in one process after the other; yields results and answers."""
+        for name, result in list(self.results.items()):
+            yield (
+                result,
+                self._answer(name, self._pools[name].submit(_guarded, function)),
+            )
+
+    def shutdown(self) -> None:
+        """Ends the processes."""
+        for pool in self._pools.values():
+            pool.shutdown()
+
+    def _answer(self, name: str, future: Future) -> Any:
         """Returns an answer; None from a contender that is left out."""
         try:
             return future.result()
         except BrokenProcessPool:
-            left_out[name] = "its process died"
+            self.left_out[name] = "its process died"
         except LeftOutError as reason:
-            left_out[name] = str(reason)
-        results.pop(name, None)
+            self.left_out[name] = str(reason)
+        self.results.pop(name, None)
         return None
-
-    for name, future in building.items():
-        facts = arrived(name, future)
-        if facts is not None:
-            results[name] = Result(facts, [])
-    for count in range(warmup + rounds):
-        print(
-            f"\rround {count + 1} of {warmup + rounds}",
-            end="",
-            file=sys.stderr,
-            flush=True,
-        )
-        for name, result in list(results.items()):
-            reading = arrived(name, processes[name].submit(_guarded, _step))
-            result.readings.append(reading)
-    print(file=sys.stderr)
-    for name, result in list(results.items()):
-        facts = arrived(name, processes[name].submit(_guarded, _learn))
-        result.facts.update(facts or {})
-        del result.readings[:warmup]
-    for process in processes.values():
-        process.shutdown()
-    return results, left_out
 
 
 # In a contender's process

@@ -10,7 +10,7 @@ Flags of Beam, such as `--runner`, are passed to it. docs/corpora.md describes f
 import logging as silenced
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import ModuleType
 
@@ -21,7 +21,7 @@ from keras_trellis.export import versions
 from trainers.cli import command, flag_errors
 from trainers.data.stores import to_path
 from trainers.scoring import keep, output
-from trainers.scoring.corpus import Corpus, check_fields, told
+from trainers.scoring.corpus import Corpus, check_fields, format_counts
 from trainers.scoring.scorer import Scorer
 from trainers.training import hold
 from trainers.training.workdir import NotKeptError
@@ -57,8 +57,8 @@ def define_flags() -> None:
 
 def main(argv: list[str]) -> int:
     """Scores the corpus; returns the exit status."""
-    stray = [each for each in argv if not each.startswith("--")]
-    of_beam = [each for each in argv if each.startswith("--")]
+    stray = [argument for argument in argv if not argument.startswith("--")]
+    beam_flags = [argument for argument in argv if argument.startswith("--")]
     corpus = Corpus(
         FLAGS.model,
         FLAGS.input,
@@ -67,29 +67,29 @@ def main(argv: list[str]) -> int:
         FLAGS.text_field,
         FLAGS.output_field,
     )
-    return command.exit_status(stray, lambda: _score(corpus, of_beam))
+    return command.exit_status(stray, lambda: _score(corpus, beam_flags))
 
 
 def parse_flags(argv: list[str]) -> list[str]:
     """Parses the command line; exits with one line if it is not valid.
 
     Returns:
-        What are no flags, the command's name first, and the flags of Beam.
+        what are no flags, the command's name first, and the flags of Beam.
     """
-    of_beam = [each for each in argv if _is_of_beam(each)]
-    ours = [each for each in argv if not _is_of_beam(each)]
-    return [*command.parse(ours, _check_flags), *of_beam]
+    beam_flags = [argument for argument in argv if _is_beam_flag(argument)]
+    ours = [argument for argument in argv if not _is_beam_flag(argument)]
+    return [*command.parse(ours, _check_flags), *beam_flags]
 
 
-def score(corpus: Corpus, of_beam: Sequence[str] = ()) -> dict[str, int]:
+def score(corpus: Corpus, beam_flags: Sequence[str] = ()) -> dict[str, int]:
     """Scores a corpus, if its folder has not the scores already.
 
     Args:
         corpus: what to score, by what, and where to write.
-        of_beam: flags of Beam.
+        beam_flags: flags of Beam.
 
     Returns:
-        The numbers of documents, of their tokens, of kept, of empty documents and of failures.
+        the numbers of documents, of their tokens, of kept, of empty documents and of failures.
 
     Raises:
         ValueError, OSError, ImportError: something cannot be used; nothing is written.
@@ -98,17 +98,17 @@ def score(corpus: Corpus, of_beam: Sequence[str] = ()) -> dict[str, int]:
         NotKeptError: the pipeline failed otherwise. The same call begins again.
         WorkdirError: another process is at work in the folder, or has taken it over.
     """
-    conditions = [keep.parse(each) for each in corpus.keep]
+    conditions = [keep.parse(condition) for condition in corpus.keep]
     check_fields(corpus.text_field, corpus.output_field)
     beam = _import_pipeline()
-    pipeline = beam.pipeline([_LOCAL, *of_beam])
+    pipeline = beam.pipeline([_LOCAL, *beam_flags])
     paths = beam.matched(corpus.input)
     with flag_errors.naming("model", "path"):
         version = versions.newest(corpus.model)
     folder = to_path(corpus.output)
     described = output.described(corpus, version, paths)
     if counts := output.check(folder, described):
-        return _told_done(folder, counts)
+        return _report_done(folder, counts)
     Scorer(version)  # an error now, not in each worker
     settings = beam.Settings(
         version,
@@ -123,19 +123,24 @@ def score(corpus: Corpus, of_beam: Sequence[str] = ()) -> dict[str, int]:
     with hold.held(folder) as held:
         # Another process may have begun, or come to its end, since.
         if counts := output.check(folder, described):
-            return _told_done(folder, counts)
+            return _report_done(folder, counts)
         output.begin(folder, described)
-        try:
-            counts = beam.run(pipeline, settings)
-        except Exception as error:
-            logging.debug("The pipeline's error:", exc_info=True)  # with --verbosity=1
-            raise _stopped_by(error) from error
+        counts = _run(lambda: beam.run(pipeline, settings))
         held.check()
         output.finish(folder, counts)
     return counts
 
 
-def _told_done(folder: epath.Path, counts: dict[str, int]) -> dict[str, int]:
+def _run(work: Callable[[], dict[str, int]]) -> dict[str, int]:
+    """Runs a pipeline; raises its error as one of the kinds that have an exit status."""
+    try:
+        return work()
+    except Exception as error:
+        logging.debug("The pipeline's error:", exc_info=True)  # with --verbosity=1
+        raise _stopped_by(error) from error
+
+
+def _report_done(folder: epath.Path, counts: dict[str, int]) -> dict[str, int]:
     print(f"{folder} has the scores already; another --output takes them anew")
     return {"empty": 0, **counts}  # an earlier version did not count these
 
@@ -143,21 +148,21 @@ def _told_done(folder: epath.Path, counts: dict[str, int]) -> dict[str, int]:
 def _stopped_by(error: Exception) -> Exception:
     """Returns an error of the pipeline as the kind that has its exit status."""
     text = f"{error}\n{type(error).__name__}: {error}"
-    if found := _MEMORY.search(text):
-        return MemoryError(_PLACE.sub("", found[1]))
-    if found := _MODEL.search(text):
-        return ValueError(_PLACE.sub("", found[1]))
+    if match := _MEMORY.search(text):
+        return MemoryError(_PLACE.sub("", match[1]))
+    if match := _MODEL.search(text):
+        return ValueError(_PLACE.sub("", match[1]))
     reason = str(error).strip().rpartition("\n")[2]
     return NotKeptError(
         f"the scores are not complete: {reason}; the same command begins again"
     )
 
 
-def _score(corpus: Corpus, of_beam: Sequence[str]) -> int:
+def _score(corpus: Corpus, beam_flags: Sequence[str]) -> int:
     if not FLAGS["verbosity"].present:  # hide Beam's notes and tracebacks
         logging.set_verbosity(logging.FATAL)
-    counts = score(corpus, of_beam)
-    print(f"{corpus.output}: {told(counts)}")
+    counts = score(corpus, beam_flags)
+    print(f"{corpus.output}: {format_counts(counts)}")
     if counts["failures"] and counts["documents"] == counts["empty"]:
         return command.fail(
             f"no document has a score; {corpus.output}/failures-*.jsonl say why",
@@ -171,11 +176,11 @@ def _check_flags() -> None:
     for name in ("text_field", "output_field"):
         flag_errors.check_text(name, FLAGS[name].value)
     check_fields(FLAGS.text_field, FLAGS.output_field)
-    for each in FLAGS.keep:
-        keep.parse(each)
+    for condition in FLAGS.keep:
+        keep.parse(condition)
 
 
-def _is_of_beam(argument: str) -> bool:
+def _is_beam_flag(argument: str) -> bool:
     """Returns whether an argument is a flag that this command does not have."""
     name = argument.removeprefix("--").partition("=")[0]
     known = name in FLAGS or name.removeprefix("no") in FLAGS

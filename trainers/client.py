@@ -108,8 +108,8 @@ def _generate(model: remote.Model, values: flags.FlagValues) -> None:
             print(terminal.text(piece), end="", flush=True)
     finally:
         print()  # an error must begin a line, too
-    found = unknown(model, values.prompt)
-    _warn(found.tokens, str(found.of))
+    counts = unknown(model, values.prompt)
+    _warn(counts.tokens, str(counts.of))
 
 
 def _next(model: remote.Model, values: flags.FlagValues) -> None:
@@ -121,18 +121,18 @@ def _next(model: remote.Model, values: flags.FlagValues) -> None:
 
 
 def _score(model: remote.Model, values: flags.FlagValues) -> None:
-    found = score(model, values.prompt)
-    for word, known, nll in zip(*found, strict=True):
+    scores = score(model, values.prompt)
+    for word, known, nll in zip(*scores, strict=True):
         print(f"{nll:8.4f}  {terminal.line(word)}{'' if known else '  (unknown)'}")
-    count = len(found.words)
-    print(f"perplexity {found.perplexity:.4f} of {count} tokens")
-    _warn(found.known.count(False), str(count))
+    count = len(scores.words)
+    print(f"perplexity {scores.perplexity:.4f} of {count} tokens")
+    _warn(scores.known.count(False), str(count))
 
 
-def _warn(count: int, of: str = "the") -> None:
+def _warn(count: int, total: str = "the") -> None:
     """Warns about unknown words, whose numbers are those of `<unk>`."""
     if count:
-        message = f"{count} of {of} words {'is' if count == 1 else 'are'} unknown to the model"
+        message = f"{count} of {total} words {'is' if count == 1 else 'are'} unknown to the model"
         print(
             f"warning: {message}; it reads each as <unk>", file=sys.stderr, flush=True
         )

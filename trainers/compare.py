@@ -30,17 +30,19 @@ _MOST_SEEDS = 20  # the paired test tries all signs
 
 def define_flags() -> None:
     """Defines the command's flags, some of which other commands have too."""
+    _define_models()
+    _define_runs()
+    flags.DEFINE_string("data_dir", None, "The folder of the tasks' data files.")
+    flags.DEFINE_string("output", None, "The folder of the comparison.")
+
+
+def _define_models() -> None:
+    """Defines the flags that say what is compared."""
     flags.DEFINE_list("tasks", [], f"Some of {', '.join(registry.TASKS)}.")
     flags.DEFINE_list(
         "models",
         list(comparison.MODELS[:4]),
         f"Some of {', '.join(comparison.MODELS)}; the others are compared with the first.",
-    )
-    flags.DEFINE_integer("seeds", 5, "Runs of each model on each task.", 1, _MOST_SEEDS)
-    flags.DEFINE_list(
-        "seconds",
-        ["60"],
-        "Processor seconds of a run's training steps: one number, or one a task.",
     )
     flags.DEFINE_string(
         "preset", "small", "The preset of each task that settings begin with."
@@ -55,6 +57,16 @@ def define_flags() -> None:
         None,
         "The number of parameters. Default: near the first model's.",
         1,
+    )
+
+
+def _define_runs() -> None:
+    """Defines the flags that say how many runs there are, and how long each trains."""
+    flags.DEFINE_integer("seeds", 5, "Runs of each model on each task.", 1, _MOST_SEEDS)
+    flags.DEFINE_list(
+        "seconds",
+        ["60"],
+        "Processor seconds of a run's training steps: one number, or one a task.",
     )
     flags.DEFINE_integer("trials", 0, "Trials that tune each model on each task.", 0)
     flags.DEFINE_integer(
@@ -71,8 +83,6 @@ def define_flags() -> None:
         1,
     )
     flags.DEFINE_integer("threads", 1, "Threads of a process.", 1, 1024)
-    flags.DEFINE_string("data_dir", None, "The folder of the tasks' data files.")
-    flags.DEFINE_string("output", None, "The folder of the comparison.")
 
 
 def main(argv: list[str]) -> int:
@@ -101,11 +111,11 @@ def _seconds() -> list[float]:
     """Returns the processor seconds of a run of each task."""
     given = FLAGS.seconds
     try:
-        numbers = [float(each) for each in given]
+        numbers = [float(text) for text in given]
     except ValueError:
         numbers = []
     fits = len(numbers) in (1, len(FLAGS.tasks)) and all(
-        0 < each < math.inf for each in numbers
+        0 < number < math.inf for number in numbers
     )
     expected = "a number above 0, or one for each of --tasks"
     names.check_flag("seconds", ",".join(given), expected, fits)

@@ -54,7 +54,7 @@ flags.DEFINE_float(
 )
 _DYNAMIC = ("dynamic_rate", "dynamic_decay")
 _CACHE = ("cache_size", "cache_theta", "cache_lambda")
-OF_LANGUAGE = ("protocol", *_DYNAMIC, *_CACHE)
+LANGUAGE_FLAGS = ("protocol", *_DYNAMIC, *_CACHE)
 
 
 def main(argv: list[str]) -> int:
@@ -82,7 +82,7 @@ def _evaluate() -> None:
         raise ValueError(
             f"{path} has a run of {config.task}, which python -m {task.evaluation} scores"
         )
-    for name in OF_LANGUAGE:
+    for name in LANGUAGE_FLAGS:
         if FLAGS[name].present:
             raise ValueError(
                 f"--{name} is for language models. Received: a run of {config.task}"
@@ -122,7 +122,7 @@ def _from_flags(make: Callable[..., _Made], names: Sequence[str]) -> _Made | Non
     if len(missing) == len(names):
         return None
     if missing:
-        together, lacking = (", --".join(each) for each in (names, missing))
+        together, lacking = (", --".join(group) for group in (names, missing))
         raise ValueError(f"--{together} go together; missing: --{lacking}")
     return make(*(FLAGS[name].value for name in names))
 

@@ -90,8 +90,8 @@ def _folder_or_image(output: epath.Path) -> Iterator[str]:
     with tempfile.TemporaryDirectory() as temporary:
         folder = os.path.join(temporary, output.name)
         os.mkdir(folder)
-        for each in output.iterdir():
-            os.mkdir(os.path.join(folder, each.name))
+        for entry in output.iterdir():
+            os.mkdir(os.path.join(folder, entry.name))
         yield folder
 
 

@@ -108,7 +108,7 @@ def _import() -> None:
         if FLAGS.config.task in registry.by_kind(ImageTask)
         else _language_model
     )
-    model, config, keep, told = read(checkpoint, path)
+    model, config, keep, summary = read(checkpoint, path)
     new = not files.exists(path)
     with open_workdir(path, config.to_dict(), upgrade=configs.upgrade) as folder:
         if files.exists(path / _BEST):  # a former command came to its end
@@ -120,7 +120,7 @@ def _import() -> None:
                 _write(model, keep, provenance, folder)
                 failed.pop_all()
     print(
-        f"{path}: {runs.parameters(model):,} parameters, {told}, depth {config.model.depth}, "
+        f"{path}: {runs.parameters(model):,} parameters, {summary}, depth {config.model.depth}, "
         f"dilation {config.model.dilation_rate}"
     )
 
@@ -132,8 +132,8 @@ def _refuse_other(path: epath.Path, provenance: Mapping[str, str]) -> None:
     imported = read_record(path / runs.IMPORTED) if path.is_dir() else None
     if files.exists(path / _BEST) and imported == provenance:
         return
-    folders = [each for each in (path, path / "checkpoints") if each.is_dir()]
-    names = [each.name for folder in folders for each in folder.iterdir()]
+    folders = [folder for folder in (path, path / "checkpoints") if folder.is_dir()]
+    names = [entry.name for folder in folders for entry in folder.iterdir()]
     ours = bool(folders) and all(map(_OURS.fullmatch, names))
     if not ours or files.exists(path / _BEST) or imported not in (None, provenance):
         raise WorkdirError(f"{path} is there already; choose a new --workdir")
@@ -162,7 +162,7 @@ def _language_model(checkpoint: epath.Path, path: epath.Path) -> _Imported:
     del path
     _check_numbering(FLAGS.config)
     released.check_kind(FLAGS.config)
-    source, config = _read(checkpoint, released.model_of)
+    source, config = _read(checkpoint, released.language_model)
     corpus = language_runs.load_corpus(config, FLAGS.data_dir)
     types = registry.language(config.task).measure.types
     words = corpus.vocabulary.size
@@ -181,7 +181,7 @@ def _language_model(checkpoint: epath.Path, path: epath.Path) -> _Imported:
 def _classifier(checkpoint: epath.Path, path: epath.Path) -> _Imported:
     order = _permutation()
     source, config = _read(
-        checkpoint, functools.partial(released.classifier_of, permutation=order)
+        checkpoint, functools.partial(released.classifier, permutation=order)
     )
     experiment = sequence_runs.SequenceExperiment(config, FLAGS.data_dir, path, order)
     model = experiment.build()
@@ -200,7 +200,7 @@ def _read(checkpoint: epath.Path, make: Callable[..., Any]) -> tuple[Any, Config
             f"--task={FLAGS.task}: {error}"
         ) from error
     given = get_override_values(FLAGS["config"]).keys()
-    return source, released.with_told_sizes(FLAGS.config, source, given)
+    return source, released.with_sizes_from_shapes(FLAGS.config, source, given)
 
 
 def _permutation() -> list[int] | None:

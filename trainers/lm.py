@@ -19,8 +19,8 @@ from trainers.language.experiment import LanguageExperiment
 FLAGS = flags.FLAGS
 PROGRAM = "trainers.lm"
 MODES = ("train", "evaluate", "generate")
-_MODES_OF = {
-    **dict.fromkeys(evaluate.OF_LANGUAGE, ("evaluate",)),
+_FLAG_MODES = {
+    **dict.fromkeys(evaluate.LANGUAGE_FLAGS, ("evaluate",)),
     **dict.fromkeys(generate.OWN, ("generate",)),
 }
 
@@ -39,7 +39,7 @@ def parse_flags(argv: list[str]) -> list[str]:
 
 
 def _check_flags(argv: list[str]) -> None:
-    run_command.check_flags(argv, PROGRAM, MODES, _MODES_OF)
+    run_command.check_flags(argv, PROGRAM, MODES, _FLAG_MODES)
     evaluate.check_language_flags()
     generate.check_language_flags()
 

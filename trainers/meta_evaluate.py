@@ -51,7 +51,7 @@ def run(paths: Sequence[str], values: flags.FlagValues) -> None:
     """Evaluates the runs in folders, and writes and prints what it finds.
 
     Raises:
-        ValueError, OSError, WorkdirError: A folder or the data cannot be used.
+        ValueError, OSError, WorkdirError: a folder or the data cannot be used.
     """
     place = to_path(values.output)
     check_folder("output", place)
@@ -66,8 +66,8 @@ def run(paths: Sequence[str], values: flags.FlagValues) -> None:
     for setting in evaluation.settings(config):
         tries = evaluation.evaluate(setting, networks, config, data, values.draws)
         for outcome in tries:
-            told = f"{outcome.setting}, {outcome.optimizer}: {outcome.final:.4g}"
-            print(told, flush=True)
+            message = f"{outcome.setting}, {outcome.optimizer}: {outcome.final:.4g}"
+            print(message, flush=True)
             outcomes.append(outcome)
         table = report.write(place, outcomes, line)  # a long evaluation may be ended
     print(f"\n{table}", flush=True)
@@ -77,9 +77,9 @@ def load(folders: Sequence[epath.Path]) -> tuple[dict[str, UpdateNetwork], Confi
     """Returns the best network of each run by its folder's name, and the first run's config.
 
     Raises:
-        ValueError: There is no folder, one is given twice, a run is of another command, or
+        ValueError: there is no folder, one is given twice, a run is of another command, or
             two runs differ in their data.
-        WorkdirError: A folder has no trained run.
+        WorkdirError: a folder has no trained run.
     """
     names = [os.path.basename(os.path.realpath(folder)) for folder in folders]
     if not names or len(set(names)) < len(names):
@@ -101,7 +101,7 @@ def _check(folder: epath.Path, config: ConfigDict, first: ConfigDict) -> None:
     if registry.get(config.task).program != PROGRAM:
         raise ValueError(f"{folder} is not a run of python -m {PROGRAM}")
     alike = {"episodes": None, "evaluated": None}
-    data = [{**each.data.to_dict(), **alike} for each in (first, config)]
+    data = [{**run_config.data.to_dict(), **alike} for run_config in (first, config)]
     if config.task != first.task or data[0] != data[1]:
         raise ValueError(
             f"{folder} has another task or other data than the first run; evaluate it "

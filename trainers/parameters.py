@@ -22,11 +22,11 @@ class Count(NamedTuple):
     """The parameters of a preset.
 
     Attributes:
-        task: The task's name.
-        preset: The preset's name.
-        model: The number of parameters of the model.
-        layer: That of its sequence layer, which is a stack if it is recurrent.
-        paper: The paper's number, or an empty string.
+        task: the task's name.
+        preset: the preset's name.
+        model: the number of parameters of the model.
+        layer: that of its sequence layer, which is a stack if it is recurrent.
+        paper: the paper's number, or an empty string.
     """
 
     task: str
@@ -69,9 +69,9 @@ parse_flags = command.parse
 def _print() -> None:
     print("| task | preset | parameters | of the layer | paper |")
     print("| --- | --- | ---: | ---: | ---: |")
-    for each in counts():
-        names = f"`{each.task}` | `{each.preset}`"
-        print(f"| {names} | {each.model:,} | {each.layer:,} | {each.paper} |")
+    for row in counts():
+        names = f"`{row.task}` | `{row.preset}`"
+        print(f"| {names} | {row.model:,} | {row.layer:,} | {row.paper} |")
 
 
 if __name__ == "__main__":

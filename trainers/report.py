@@ -68,11 +68,11 @@ class Run:
 
     def values(self) -> dict[str, float]:
         """Returns the measure on test data by protocol."""
-        found = {}
+        values = {}
         for protocol, score in self.scores().items():
             if score[self.measure.name] is not None:
-                found[protocol] = float(score[self.measure.name])
-        return found
+                values[protocol] = float(score[self.measure.name])
+        return values
 
     def scores(self) -> Mapping[str, Values]:
         """Returns the scores on test data by protocol."""
@@ -107,30 +107,39 @@ def read_run(path: epath.PathLike, name: str) -> Run:
     finished = result.get("epochs", 0) >= config["training"]["epochs"]
     finished = finished or schedules.stopped(result, stop_after)
     content = tables.read(folder / tables.METRICS)
-    problem = content.problem
-    if finished and content.half:
-        problem = problem or "its last line is cut off"
-    if problem:
-        problem = (
-            f"{folder / tables.METRICS} is shown as far as it can be read ({problem})"
-        )
     run = Run(
         name,
         config,
         result if finished else {},
         curve=_curve(content.rows, tables.VALIDATION, config),
         training=_curve(content.rows, tables.INTERVAL, config),
-        problem=problem,
+        problem=_problem(folder, content, finished),
         changes=workdir.read_changes(folder),
     )
+    _check_scores(folder, run)
+    return run
+
+
+def _problem(folder: epath.Path, content: tables.Content, finished: bool) -> str | None:
+    """Returns what is wrong with a run's table, or None."""
+    problem = content.problem
+    # While a run trains, its last line may still be written.
+    if finished and content.half:
+        problem = problem or "its last line is cut off"
+    if not problem:
+        return None
+    return f"{folder / tables.METRICS} is shown as far as it can be read ({problem})"
+
+
+def _check_scores(folder: epath.Path, run: Run) -> None:
+    """Raises UnreadableError if something that the report shows is missing or malformed."""
     try:
-        _run_cells(run), run.values()  # raises if something is missing or malformed
+        _run_cells(run), run.values()
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         reason = f"they lack {error}" if isinstance(error, KeyError) else str(error)
         raise UnreadableError(
             f"{folder / workdir.RESULT} is damaged: its scores are not those of a run ({reason})"
         ) from error
-    return run
 
 
 def _curve(rows: Sequence[tables.Row], kind: str, config: Values) -> Curve:
@@ -175,13 +184,13 @@ def _section(task: Task, runs: Sequence[Run]) -> str:
     titles += [f"test, `{protocol}`" for protocol in evaluation.PROTOCOLS]
     titles += ["epochs", "seen in training", "training time", "peak memory"]
     rows = [_run_cells(run) for run in runs]
-    for each in task.published:
+    for result in task.published:
         numbers = [
-            _UNKNOWN if each.parameters is None else f"{each.parameters / 1e6:g}M",
+            _UNKNOWN if result.parameters is None else f"{result.parameters / 1e6:g}M",
             _UNKNOWN,
-            task.measure.text(each.value),
+            task.measure.text(result.value),
         ]
-        rows.append(["*paper*", each.name, *numbers, *_NOT_PUBLISHED])
+        rows.append(["*paper*", result.name, *numbers, *_NOT_PUBLISHED])
     section = f"## {task.name}: {task.measure.name}\n\n{_markdown(titles, rows)}\n"
     for (
         run
@@ -234,7 +243,9 @@ def _label(run: Run) -> str:
 def _draw_results(axes: Any, task: Task, styled: _Styled) -> None:
     """Draws a row for each finished run and each number of the paper, the best at the bottom."""
     exact, authors = evaluation.PROTOCOLS
-    entries = [(each.value, f"paper, {each.name}", _GREY) for each in task.published]
+    entries = [
+        (result.value, f"paper, {result.name}", _GREY) for result in task.published
+    ]
     for run, colour, _ in styled:
         if (
             values := run.values()
@@ -336,9 +347,9 @@ def run(paths: Sequence[str], output: str) -> None:
     check_folder("output", place)
     workdir.check_output(place)
     runs = read_runs(paths)
-    for each in runs:
-        if each.problem:
-            print(f"warning: {each.problem}", file=sys.stderr)
+    for loaded in runs:
+        if loaded.problem:
+            print(f"warning: {loaded.problem}", file=sys.stderr)
     line = shlex.join(["python", "-m", "trainers.report", *sys.argv[1:]])
     head, sections = f"# Results\n\nWritten by `{line}`.\n\n", table(runs)
     text = f"{head}{sections}\n![Validation curves and test results]({PICTURE})\n"

@@ -42,8 +42,8 @@ TOLERANCE = 1e-9  # relative to a tensor's largest value; float64 has 2e-16
 # All others, those of a later release too, must have their defaults.
 _THEIRS = frozenset(
     {
-        *released.TOLD,
-        *released.UNTOLD,
+        *released.IN_SHAPES,
+        *released.NOT_IN_SHAPES,
         "dtype",  # both compute in float64
         "layer",
         "layers",
@@ -73,10 +73,10 @@ class Difference(NamedTuple):
     """How far a tensor of ours differs from theirs.
 
     Attributes:
-        step: The training step, from 1.
-        tensor: The tensor's name.
-        largest: The largest absolute difference.
-        magnitude: The largest absolute value in theirs.
+        step: the training step, from 1.
+        tensor: the tensor's name.
+        largest: the largest absolute difference.
+        magnitude: the largest absolute value in theirs.
     """
 
     step: int
@@ -98,7 +98,7 @@ def compare(step: int, theirs: Arrays, ours: Arrays) -> list[Difference]:
     """Returns the difference of each tensor, in the order of theirs.
 
     Raises:
-        ValueError: Names or shapes differ.
+        ValueError: names or shapes differ.
     """
     shapes = [
         {name: np.shape(value) for name, value in side.items()}
@@ -126,7 +126,7 @@ def comparable(config: ConfigDict, steps: int) -> ConfigDict:
     1e-8 to each probability, and auxiliary levels are counted from the bottom.
 
     Raises:
-        ValueError: A field has a value that their code lacks.
+        ValueError: a field has a value that their code lacks.
     """
     config = ConfigDict(config.to_dict())
     model = config.model
@@ -167,21 +167,21 @@ class _InTraining:
     """Our model in training, with the trainers' own loss, loop and optimizer.
 
     Args:
-        config: From `comparable`.
-        weights: The authors' weights, as `convert` takes them.
-        model: The model.
-        task: What the loop trains.
+        config: from `comparable`.
+        weights: the authors' weights, as `convert` takes them.
+        model: the model.
+        task: what the loop trains.
     """
 
     def __init__(self, config: ConfigDict, weights: Arrays, model: Any, task: Any):
         self._config, self.model, self.task = config, model, task
-        released.give_weights(model, self.of_theirs(weights))
+        released.give_weights(model, self.from_theirs(weights))
         optimizer = runs.make_optimizer(config)
         self._trainer = runs.make_trainer(config, task, optimizer)
         self._look = tf.function(self._computed, autograph=False)
         self.start_epoch()
 
-    def of_theirs(self, arrays: Arrays) -> Any:
+    def from_theirs(self, arrays: Arrays) -> Any:
         """Returns a model of ours with arrays that have the names of their weights."""
         raise NotImplementedError
 
@@ -201,17 +201,17 @@ class _InTraining:
         """Trains on a batch.
 
         Returns:
-            What the step computed: what `_outputs` returns, the terms of the loss, their sum, the
+            what the step computed: what `_outputs` returns, the terms of the loss, their sum, the
             norm of the gradient; and the gradient of each trainable variable before clipping.
         """
-        found, gradients = self._look(batch, self._state)
+        values, gradients = self._look(batch, self._state)
         metrics, self._state = self._trainer.step(batch, self._state)
         for name in ("weight", "accuracy"):
             metrics.pop(name, None)
-        found = {
-            name: np.asarray(value) for name, value in {**found, **metrics}.items()
+        values = {
+            name: np.asarray(value) for name, value in {**values, **metrics}.items()
         }
-        return found, [gradient.numpy() for gradient in gradients]
+        return values, [gradient.numpy() for gradient in gradients]
 
     def _outputs(self, inputs: Any, state: Any) -> dict[str, tf.Tensor]:
         """Returns what the model computes of a batch."""
@@ -234,9 +234,9 @@ class Ours(_InTraining):
     """Our language model.
 
     Args:
-        config: From `comparable`.
-        weights: The authors' weights, as `convert.language_model_from_torch` takes them.
-        corpus: The text.
+        config: from `comparable`.
+        weights: the authors' weights, as `convert.language_model_from_torch` takes them.
+        corpus: the text.
     """
 
     def __init__(self, config: ConfigDict, weights: Arrays, corpus: corpora.Corpus):
@@ -245,12 +245,12 @@ class Ours(_InTraining):
         task = modeling.LanguageModeling(model, config, *parts)
         super().__init__(config, weights, model, task)
 
-    def of_theirs(self, arrays: Arrays) -> Any:
+    def from_theirs(self, arrays: Arrays) -> Any:
         """Returns a language model with arrays that have the names of their weights."""
-        return released.model_of(arrays, self._config)
+        return released.language_model(arrays, self._config)
 
     def read_by_them(self, batch: Any) -> tuple[np.ndarray, np.ndarray]:
-        """Returns ids and targets, each [B, T], as they are."""
+        """Returns ids and targets, each `[B, T]`, as they are."""
         ids, targets = batch
         return ids.numpy(), targets.numpy()
 
@@ -269,9 +269,9 @@ class OurClassifier(_InTraining):
     """Our classifier of pixel sequences.
 
     Args:
-        config: From `comparable`.
-        weights: The authors' weights, as `convert.classifier_from_torch` takes them.
-        data: The images.
+        config: from `comparable`.
+        weights: the authors' weights, as `convert.classifier_from_torch` takes them.
+        data: the images.
     """
 
     def __init__(self, config: ConfigDict, weights: Arrays, data: SequenceData):
@@ -281,12 +281,12 @@ class OurClassifier(_InTraining):
         model = sequence_models.build(config, data)
         super().__init__(config, weights, model, SequenceModeling(model, config, data))
 
-    def of_theirs(self, arrays: Arrays) -> Any:
+    def from_theirs(self, arrays: Arrays) -> Any:
         """Returns a classifier with arrays that have the names of their weights."""
-        return released.classifier_of(arrays, self._config, self._permutation)
+        return released.classifier(arrays, self._config, self._permutation)
 
     def batches(self) -> Iterator[Any]:
-        """Returns the batches of the run, (normalised images [B, T, p], labels [B])."""
+        """Returns the batches of the run, (normalised images `[B, T, p]`, labels `[B]`)."""
         for pixels, labels in super().batches():
             yield self._normalise(pixels), labels
 
@@ -301,7 +301,7 @@ class OurClassifier(_InTraining):
         return images, labels
 
     def _outputs(self, inputs: Any, state: Any) -> dict[str, tf.Tensor]:
-        """Returns the log-probabilities of the classes, [B, classes]."""
+        """Returns the log-probabilities of the classes, `[B, classes]`."""
         return {"log_probs": tf.nn.log_softmax(self.model(inputs))}
 
 
@@ -309,9 +309,9 @@ def differences(theirs: Any, ours: _InTraining, steps: int) -> Iterator[Differen
     """Trains both and yields each step's differences.
 
     Args:
-        theirs: A `reference.Reference` or a `reference.PixelReference`.
-        ours: With the same weights.
-        steps: Training steps.
+        theirs: a `reference.Reference` or a `reference.PixelReference`.
+        ours: with the same weights.
+        steps: training steps.
     """
     names = variable_names(ours.model)
 
@@ -324,14 +324,14 @@ def differences(theirs: Any, ours: _InTraining, steps: int) -> Iterator[Differen
             theirs.start_epoch()
             ours.start_epoch()
         expected, their_gradients = theirs.step(*ours.read_by_them(batch))
-        found, gradients = ours.step(batch)
+        actual, gradients = ours.step(batch)
         sides = {"gradient": their_gradients, "new value": theirs.weights()}
         for what, arrays in sides.items():
             # Our model of any arrays has our names for them.
-            expected |= named(what, ours.of_theirs(arrays).trainable_variables)
-        found |= named("gradient", gradients)
-        found |= named("new value", ours.model.trainable_variables)
-        yield from compare(step + 1, expected, found)
+            expected |= named(what, ours.from_theirs(arrays).trainable_variables)
+        actual |= named("gradient", gradients)
+        actual |= named("new value", ours.model.trainable_variables)
+        yield from compare(step + 1, expected, actual)
 
 
 def variable_names(model: keras.Model) -> list[str]:
@@ -339,15 +339,19 @@ def variable_names(model: keras.Model) -> list[str]:
     return [variable.path.partition("/")[2] for variable in model.trainable_variables]
 
 
-def summary(found: Sequence[Difference]) -> str:
+def summary(rows: Sequence[Difference]) -> str:
     """Describes the first difference that diverges or, if none does, the largest."""
-    for difference in found:
+    for difference in rows:
         if difference.diverges:
             return f"diverges first: step {difference.step}, {difference.tensor}"
-    shares = {each: each.largest / each.magnitude for each in found if each.magnitude}
+    shares = {
+        difference: difference.largest / difference.magnitude
+        for difference in rows
+        if difference.magnitude
+    }
     largest = max(shares, key=shares.__getitem__)
     return (
-        f"{found[-1].step} steps agree: the largest difference is {shares[largest]:.1e} of a "
+        f"{rows[-1].step} steps agree: the largest difference is {shares[largest]:.1e} of a "
         f"tensor's largest value (step {largest.step}, {largest.tensor})"
     )
 
@@ -377,18 +381,18 @@ def _check_flags() -> None:
 
 def _verify() -> int:
     config = comparable(FLAGS.config, FLAGS.steps)
-    of_images = isinstance(registry.get(config.task), ImageTask)
-    theirs, ours = (_of_images if of_images else _of_text)(config)
-    found = []
+    is_images = isinstance(registry.get(config.task), ImageTask)
+    theirs, ours = (_image_models if is_images else _text_models)(config)
+    rows = []
     for difference in differences(theirs, ours, FLAGS.steps):
         print(difference, flush=True)
-        found.append(difference)
-    print(summary(found))
-    diverges = any(difference.diverges for difference in found)
+        rows.append(difference)
+    print(summary(rows))
+    diverges = any(difference.diverges for difference in rows)
     return command.Status.DIFFERENT if diverges else command.Status.DONE
 
 
-def _of_text(config: ConfigDict) -> tuple[Any, Ours]:
+def _text_models(config: ConfigDict) -> tuple[Any, Ours]:
     """Returns their language model and ours."""
     clone = FLAGS.reference_dir
     reference = _reference_module(clone, "model")
@@ -397,7 +401,7 @@ def _of_text(config: ConfigDict) -> tuple[Any, Ours]:
     return theirs, Ours(config, theirs.weights(), corpus)
 
 
-def _of_images(config: ConfigDict) -> tuple[Any, OurClassifier]:
+def _image_models(config: ConfigDict) -> tuple[Any, OurClassifier]:
     """Returns their classifier and ours."""
     clone = FLAGS.reference_dir
     reference = _reference_module(clone, "seq_MNIST_CIFAR/model")

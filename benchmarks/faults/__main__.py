@@ -64,20 +64,20 @@ def main(argv: Sequence[str]) -> int:
     here = report.begin(argv)
     began = time.monotonic()
     with tempfile.TemporaryDirectory(dir=MEMORY if MEMORY.is_dir() else None) as folder:
-        found = _findings(Path(folder), here["threads"], began + FLAGS.seconds)
-    for each in found:
-        if FLAGS.case or not each["good"]:
-            print(told(each))
+        findings = _findings(Path(folder), here["threads"], began + FLAGS.seconds)
+    for finding in findings:
+        if FLAGS.case or not finding["good"]:
+            print(format_finding(finding))
     seconds = time.monotonic() - began
     result = {
         **here,
         "seed": FLAGS.seed,
         "seconds": seconds,
-        "cases": found,
+        "cases": findings,
         "left_out": {},
     }
     report.end(result, table(result))
-    return int(not all(each["good"] for each in found))
+    return int(not all(finding["good"] for finding in findings))
 
 
 def _begin_again():
@@ -100,8 +100,8 @@ def _findings(folder, lanes, deadline):
     # It imports TensorFlow, which the first process does not need.
     from benchmarks.faults import server
 
-    found = []
-    for each in server.findings(
+    findings = []
+    for finding in server.findings(
         FLAGS.case or (),
         kinds=FLAGS.only or USUAL,
         only=FLAGS.program or (),
@@ -111,22 +111,25 @@ def _findings(folder, lanes, deadline):
         lanes=lanes,
         folder=folder,
     ):
-        found.append({**dataclasses.asdict(each), "good": each.good})
-        wrong = sum(not one["good"] for one in found)
+        findings.append({**dataclasses.asdict(finding), "good": finding.good})
+        wrong = sum(not one["good"] for one in findings)
         print(
-            f"\r{len(found)} cases, {wrong} wrong", end="", file=sys.stderr, flush=True
+            f"\r{len(findings)} cases, {wrong} wrong",
+            end="",
+            file=sys.stderr,
+            flush=True,
         )
     print(file=sys.stderr)
-    return sorted(found, key=lambda each: each["case"])
+    return sorted(findings, key=lambda finding: finding["case"])
 
 
-def told(finding: dict[str, Any]) -> str:
+def format_finding(finding: dict[str, Any]) -> str:
     """Returns what went wrong in a case, and the command that repeats it."""
     lines = [
         shlex.join(["python", "-m", "benchmarks.faults", f"--case={finding['case']}"])
     ]
     for name in ("wrong", "lost", "different"):
-        lines += [f"  {name}: {each}" for each in finding[name]]
+        lines += [f"  {name}: {line}" for line in finding[name]]
     for status, message in zip(finding["statuses"], finding["messages"], strict=True):
         lines.append(f"  exit status {status}: {message}")
     return "\n".join(lines)
@@ -135,28 +138,30 @@ def told(finding: dict[str, Any]) -> str:
 def table(result: dict[str, Any]) -> str:
     """Returns the result as two Markdown tables, a row for each kind and for each program."""
     kinds, programs = collections.defaultdict(list), collections.defaultdict(list)
-    for each in result["cases"]:
-        kind, program, *_ = each["case"].split(":")
-        kinds[KINDS[kind]].append(each)
-        programs[program].append(each)
-    of_kinds = {title: kinds[title] for title in KINDS.values() if title in kinds}
-    return "\n\n".join(_table(each, result["cases"]) for each in (of_kinds, programs))
+    for finding in result["cases"]:
+        kind, program, *_ = finding["case"].split(":")
+        kinds[KINDS[kind]].append(finding)
+        programs[program].append(finding)
+    kind_rows = {title: kinds[title] for title in KINDS.values() if title in kinds}
+    return "\n\n".join(
+        _table(parts, result["cases"]) for parts in (kind_rows, programs)
+    )
 
 
-def _table(parts, found):
-    rows = [_row(title, part) for title, part in {**parts, "all": found}.items()]
+def _table(parts, findings):
+    rows = [_row(title, part) for title, part in {**parts, "all": findings}.items()]
     return report.table(rows, {name: operator.itemgetter(name) for name in rows[0]})
 
 
-def _row(title, found):
-    refused = sum(each["refused"] for each in found)
+def _row(title, findings):
+    refused = sum(finding["refused"] for finding in findings)
     counts = {
-        "cases": len(found),
+        "cases": len(findings),
         "refused with a line": refused,
-        "went on": len(found) - refused,
+        "went on": len(findings) - refused,
     }
     for name in ("different", "lost", "wrong"):
-        counts[name] = sum(bool(each[name]) for each in found)
+        counts[name] = sum(bool(finding[name]) for finding in findings)
     return {"": title} | {name: report.number(count) for name, count in counts.items()}
 
 

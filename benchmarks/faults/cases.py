@@ -109,9 +109,9 @@ def profile(
     if program.store:
         return _in_store(program, runner, folder, log)
     commands = program.commands(folder)
-    ends = runner.together([(each, Disturbance(log=log)) for each in commands])
+    ends = runner.together([(command, Disturbance(log=log)) for command in commands])
     ended = ends[0]
-    if any(each.status for each in ends):
+    if any(end.status for end in ends):
         raise programs.PreparationError(f"{program.name} fails undisturbed: {ends}")
     lines = log.read_text().splitlines()
     log.unlink()
@@ -158,19 +158,19 @@ def operations(lines: Iterable[str]) -> Iterator[Operation]:
         yield Operation(name, path, seen[name, path], flags == "1")
 
 
-def programs_of(kinds: Sequence[str], among: Sequence[str] = ()) -> list[str]:
+def programs_with(kinds: Sequence[str], among: Sequence[str] = ()) -> list[str]:
     """Returns the names of the programs that have cases of some kinds.
 
     Args:
         kinds: the kinds.
         among: the names to choose from; none: all.
     """
-    wanted = {_of_program(kind) for kind in kinds}
+    wanted = {_program_kind(kind) for kind in kinds}
     chosen = [PROGRAMS[name] for name in among] or PROGRAMS.values()
-    return [each.name for each in chosen if each.kind in wanted]
+    return [program.name for program in chosen if program.kind in wanted]
 
 
-def _of_program(kind):
+def _program_kind(kind):
     """Returns the `Program.kind` of the programs that have cases of a kind."""
     return kind if kind in ("workers", "stores") else ""
 
@@ -179,9 +179,9 @@ def every(
     kind: str, program: Program, profile: Profile, generator: random.Random
 ) -> list[str]:
     """Returns the cases of a kind for a program; at most a thousand where they are endless."""
-    if _of_program(kind) != program.kind:
+    if _program_kind(kind) != program.kind:
         return []
-    of_kind = {
+    make_cases = {
         "kills": _kills,
         "stops": _stops,
         "errors": _errors,
@@ -192,7 +192,8 @@ def every(
         "stores": _stores,
     }[kind]
     cases = (
-        f"{kind}:{program.name}:{rest}" for rest in of_kind(program, profile, generator)
+        f"{kind}:{program.name}:{rest}"
+        for rest in make_cases(program, profile, generator)
     )
     return list(dict.fromkeys(cases))  # what is drawn may be drawn twice
 
@@ -203,21 +204,21 @@ def _kills(program, profile, generator):
 
 
 def _stops(program, profile, generator):
-    for each in profile.operations:
-        if each.name not in _READING:
+    for operation in profile.operations:
+        if operation.name not in _READING:
             for moment in ("before", "after"):
-                yield f"{moment}:{each.name}:{each.path}:{each.at}"
+                yield f"{moment}:{operation.name}:{operation.path}:{operation.at}"
 
 
 def _errors(program, profile, generator):
-    for each in profile.operations:
-        for number in ("EIO", *(_FULL if each.takes_space else ())):
+    for operation in profile.operations:
+        for number in ("EIO", *(_FULL if operation.takes_space else ())):
             for long in ("once", "lasting"):
-                yield f"{number}-{long}:{each.name}:{each.path}:{each.at}"
-        if each.name == "write":
-            yield f"short-write:{each.name}:{each.path}:{each.at}"
-        if each.name == "openwrite":
-            yield f"ENOSPC-large:{each.name}:{each.path}:{each.at}"
+                yield f"{number}-{long}:{operation.name}:{operation.path}:{operation.at}"
+        if operation.name == "write":
+            yield f"short-write:{operation.name}:{operation.path}:{operation.at}"
+        if operation.name == "openwrite":
+            yield f"ENOSPC-large:{operation.name}:{operation.path}:{operation.at}"
 
 
 def _damage(program, profile, generator):
@@ -235,12 +236,12 @@ def _damage(program, profile, generator):
 
 
 def _denied(program, profile, generator):
-    paths = {each.path: None for each in profile.operations}
+    paths = {operation.path: None for operation in profile.operations}
     for path in paths:
         for operation in ("open", "openwrite", "unlink", "rename", "mkdir", "list"):
             if any(
-                each.path == path and each.name == operation
-                for each in profile.operations
+                done.path == path and done.name == operation
+                for done in profile.operations
             ):
                 yield f"EACCES:{operation}:{path}:0"
     for folder in sorted({str(Path(path).parent) for path in paths} - {"."}):
@@ -300,24 +301,24 @@ def drawn(
         (kind, name): None
         for kind in kinds
         for name in names
-        if _of_program(kind) == PROGRAMS[name].kind
+        if _program_kind(kind) == PROGRAMS[name].kind
     }
-    untried = {each for pair in left for each in pair}
+    untried = {member for pair in left for member in pair}
     given = 0
     while left and (count is None or given < count):
         new = {pair: len(untried & {*pair}) for pair in left}
         among = [pair for pair in left if new[pair] == max(new.values())]
         weights = [KINDS[kind] * PROGRAMS[name].share for kind, name in among]
         ((kind, name),) = generator.choices(among, weights)
-        of_pair = left[kind, name]
-        if of_pair is None:
-            of_pair = every(kind, PROGRAMS[name], profiles[name], generator)
-            generator.shuffle(of_pair)
-            left[kind, name] = of_pair
-        if not of_pair:
+        cases = left[kind, name]
+        if cases is None:
+            cases = every(kind, PROGRAMS[name], profiles[name], generator)
+            generator.shuffle(cases)
+            left[kind, name] = cases
+        if not cases:
             del left[kind, name]
             continue
-        yield of_pair.pop()
+        yield cases.pop()
         given += 1
         untried -= {kind, name}
 

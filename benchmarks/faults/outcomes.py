@@ -23,8 +23,7 @@ from benchmarks.faults.programs import STRAY_CHECKPOINTS, STRAYS
 from trainers.data.files import CHECKSUM
 from trainers.scoring.output import SETTINGS
 from trainers.studies.places import JOURNAL
-from trainers.tasks.config import RUN
-from trainers.training.workdir import CONFIG, RUN_ID
+from trainers.training.workdir import CONFIG, RUN, RUN_ID
 
 Values = dict[str, Any]
 _OWN = {"cost/seconds", "cost/peak_bytes", RUN_ID}  # arrays that are a run's own
@@ -40,41 +39,41 @@ _IGNORED = re.compile(
 )
 # They may be incomplete, and so may the points that a comparison takes from them.
 RECORDS = ("metrics.csv", "tensorboard", "curves.png", "points.csv")
-_OF_PATHS = (CHECKSUM, "files")
+_PATH_FIELDS = (CHECKSUM, "files")
 # What a line of a journal has of the process that wrote it.
-_OF_PROCESS = ("seconds", "processor_seconds", "version", "commit", RUN_ID)
+_PROCESS_FIELDS = ("seconds", "processor_seconds", "version", "commit", RUN_ID)
 
 
 def read(folder: Path) -> Values:
     """Returns the contents of a folder's files by name, and the names of files left over."""
-    found: Values = {}
+    values: Values = {}
     events: list[tuple[int, str, Any]] = []
     for path in sorted(folder.rglob("*")):
         name = path.relative_to(folder).as_posix()
         if any(_LEFT.fullmatch(part) for part in path.relative_to(folder).parts):
-            found[f"left: {_plain(name)}"] = True
+            values[f"left: {_plain(name)}"] = True
         elif not path.is_file() or _IGNORED.search(name):
             continue
         elif "tfevents" in path.name:
             events += summaries(path.read_bytes())
         else:
-            found[_plain(name)] = _values(path, folder)
+            values[_plain(name)] = _values(path, folder)
     if events:
-        found["tensorboard"] = sorted(events)
-    return _without_repeated_versions(found)
+        values["tensorboard"] = sorted(events)
+    return _without_repeated_versions(values)
 
 
 def differences(expected: Mapping[str, Any], actual: Mapping[str, Any]) -> list[str]:
     """Returns a line for each name that differs, is missing or is new."""
-    found = []
+    lines = []
     for name in sorted({*expected, *actual}):
         if name not in actual:
-            found.append(f"{name} is missing")
+            lines.append(f"{name} is missing")
         elif name not in expected:
-            found.append(f"{name} is new")
+            lines.append(f"{name} is new")
         elif expected[name] != actual[name]:
-            found.append(f"{name} differs{_where(expected[name], actual[name])}")
-    return found
+            lines.append(f"{name} differs{_where(expected[name], actual[name])}")
+    return lines
 
 
 def progress(folder: Path) -> dict[str, int]:
@@ -82,7 +81,7 @@ def progress(folder: Path) -> dict[str, int]:
 
     A study removes the weights of its trials.
     """
-    found = {}
+    done = {}
     for path in folder.rglob("checkpoints"):
         run = path.parent.relative_to(folder)
         if "trials" not in run.parts:
@@ -91,25 +90,25 @@ def progress(folder: Path) -> dict[str, int]:
                 step = re.fullmatch(r"step-(\d+)\.npz", file.name)
                 if step and isinstance(_arrays(file), dict):
                     steps.append(int(step[1]))
-            found[f"steps in {run}"] = max(steps)
+            done[f"steps in {run}"] = max(steps)
     for path in folder.rglob(JOURNAL):
-        found[f"lines in {path.relative_to(folder)}"] = path.read_bytes().count(b"\n")
-    return found
+        done[f"lines in {path.relative_to(folder)}"] = path.read_bytes().count(b"\n")
+    return done
 
 
 def contents(folder: Path) -> dict[str, str]:
     """Returns a digest of each file by name."""
-    found = {}
+    digests = {}
     for path in folder.rglob("*"):
         if path.is_file():
             name = path.relative_to(folder).as_posix()
-            found[name] = hashlib.sha256(path.read_bytes()).hexdigest()
-    return found
+            digests[name] = hashlib.sha256(path.read_bytes()).hexdigest()
+    return digests
 
 
 def summaries(data: bytes) -> list[tuple[int, str, Any]]:
     """Returns (step, tag, value) of a file of events, up to the first broken record."""
-    found, start = [], 0
+    entries, start = [], 0
     while start + 12 <= len(data):
         (size,) = struct.unpack_from("<Q", data, start)
         record = data[start + 12 : start + 12 + size]
@@ -117,22 +116,24 @@ def summaries(data: bytes) -> list[tuple[int, str, Any]]:
             break
         start += size + 16
         try:
-            found += _summaries_of(tf.compat.v1.Event.FromString(record))
+            entries += _event_summaries(tf.compat.v1.Event.FromString(record))
         except (message.DecodeError, TypeError, ValueError):
             break
-    return found
+    return entries
 
 
-def _summaries_of(event):
-    found = []
-    for each in event.summary.value:
-        value = tf.make_ndarray(each.tensor)
-        if each.metadata.plugin_data.plugin_name == "images":
+def _event_summaries(event):
+    entries = []
+    for summary in event.summary.value:
+        value = tf.make_ndarray(summary.tensor)
+        if summary.metadata.plugin_data.plugin_name == "images":
             pixels = b"".join(map(bytes, value.ravel()))
-            found.append((event.step, each.tag, hashlib.sha256(pixels).hexdigest()))
-        elif not _RATE.match(each.tag):
-            found.append((event.step, each.tag, float(value)))
-    return found
+            entries.append(
+                (event.step, summary.tag, hashlib.sha256(pixels).hexdigest())
+            )
+        elif not _RATE.match(summary.tag):
+            entries.append((event.step, summary.tag, float(value)))
+    return entries
 
 
 def _values(path, folder):
@@ -160,10 +161,10 @@ def _arrays(path):
             arrays = {name: file[name] for name in file.files if name not in _OWN}
     except Exception as error:
         return f"cannot be read: {error}"
-    found = {}
+    entries = {}
     for name, array in arrays.items():
-        found[name] = (str(array.dtype), array.shape, array.tobytes())
-    return found
+        entries[name] = (str(array.dtype), array.shape, array.tobytes())
+    return entries
 
 
 def _result(text):
@@ -192,54 +193,54 @@ def _settings(text):
     """Returns what a corpus was scored with, but for checksums of paths."""
     try:
         settings = json.loads(text)
-        return {name: settings[name] for name in settings if name not in _OF_PATHS}
+        return {name: settings[name] for name in settings if name not in _PATH_FIELDS}
     except (ValueError, TypeError) as error:
         return f"cannot be read: {error}"
 
 
 def _journal(data):
     """Returns the lines of a study's journal, but for those that tell times alone."""
-    found = []
+    entries = []
     for line in data.splitlines():
         try:
             entry = json.loads(line)
             event = entry["event"]
         except (ValueError, KeyError, TypeError) as error:
             return f"cannot be read: {error}"
-        for name in (CHECKSUM, *_OF_PROCESS):
+        for name in (CHECKSUM, *_PROCESS_FIELDS):
             entry.pop(name, None)
         if event != "worked":
-            found.append(entry)
-    return found
+            entries.append(entry)
+    return entries
 
 
 def _rows(text):
     rows = csv.DictReader(io.StringIO(text))
-    found = []
+    comparable = []
     for row in rows:
-        kept = [name for name in row if name and not _RATE.fullmatch(name)]
-        found.append({name: row[name] for name in kept})
-    return found
+        names = [name for name in row if name and not _RATE.fullmatch(name)]
+        comparable.append({name: row[name] for name in names})
+    return comparable
 
 
-def _without_repeated_versions(found):
+def _without_repeated_versions(values):
     """Leaves out versions of a model that equal the one before them.
 
     If an export is stopped after it has completed its version, giving its command again makes the
     same version once more.
     """
     versions: dict[int, Values] = {}
-    for name, value in found.items():
+    for name, value in values.items():
         match = _VERSION.match(name)
         if match:
             files = versions.setdefault(int(match[1]), {})
             files[name.removeprefix(match[0])] = value
-    kept = dict(found)
+    unrepeated = dict(values)
     for number, files in versions.items():
         if number > _EXPORTED and files == versions.get(number - 1):
             for name in files:
-                del kept[f"models/{number}/{name}"]
-    return kept
+                del unrepeated[f"models/{number}/{name}"]
+    return unrepeated
 
 
 def _plain(name):

@@ -204,9 +204,9 @@ def _fork_when_asked(connection):
 
 
 def _run_here(commands):
-    children = [_Child(*each) for each in commands]
+    children = [_Child(*command) for command in commands]
     ends = {}
-    for child in sorted(children, key=lambda each: each.pauses):
+    for child in sorted(children, key=lambda child: child.pauses):
         ends[child] = child.wait()
     return [ends[child] for child in children]
 
@@ -215,9 +215,9 @@ def _drop_connections(*_):
     """Ends all connections of this process, as a network does that is gone."""
     for name in os.listdir("/proc/self/fd"):
         with contextlib.suppress(OSError):  # it is no socket, or not connected
-            with socket.socket(fileno=os.dup(int(name))) as each:
-                if each.family in (socket.AF_INET, socket.AF_INET6):
-                    each.shutdown(socket.SHUT_RDWR)
+            with socket.socket(fileno=os.dup(int(name))) as connection:
+                if connection.family in (socket.AF_INET, socket.AF_INET6):
+                    connection.shutdown(socket.SHUT_RDWR)
 
 
 def _drained(stream):
@@ -237,12 +237,12 @@ def _become(command, disturbance, streams, facts):
     if disturbance.log:
         shim.log_to(os.open(disturbance.log, os.O_CREAT | os.O_WRONLY | os.O_APPEND))
     shim.arm(command.folder, disturbance.fault)
-    status = _status_of_module(command.module, command.arguments, disturbance)
+    status = _module_status(command.module, command.arguments, disturbance)
     facts[:] = _FACTS.pack(shim.begun() or disturbance.call > 0, shim.calls())
     _end(status)
 
 
-def _status_of_module(module, arguments, disturbance):
+def _module_status(module, arguments, disturbance):
     """Runs a module as a new process would, and returns its exit status."""
     sys.argv = [module, *arguments]
     _forget_flags()
@@ -253,7 +253,7 @@ def _status_of_module(module, arguments, disturbance):
     signal.signal(signal.SIGUSR1, _drop_connections)
     # As `trainers` does where Python begins with a command.
     stopping.listen(importing=True)
-    status = _status_of(lambda: _main(module, disturbance))
+    status = _exit_status(lambda: _main(module, disturbance))
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     return status
 
@@ -306,7 +306,7 @@ class Fork:
         os.kill(self._pid, signal.SIGTERM)
 
 
-def _become_child(args, output, kept, environment):
+def _become_child(args, output, retained, environment):
     shim.stop_counting()
     shim.log_to(-1)
     shim.arm(Path(environment["HOME"]), shim.Fault())
@@ -314,13 +314,13 @@ def _become_child(args, output, kept, environment):
     for number in (1, 2):
         os.dup2(output, number)
     for name in os.listdir("/proc/self/fd"):
-        if int(name) > 2 and int(name) not in kept:
+        if int(name) > 2 and int(name) not in retained:
             with contextlib.suppress(OSError):  # that of the listing is closed
                 os.close(int(name))
     os.environ.clear()
     os.environ.update(environment)
     _, _, module, *arguments = args
-    _end(_status_of_module(module, arguments, Disturbance()))
+    _end(_module_status(module, arguments, Disturbance()))
 
 
 _known_flags: set[str] = set()
@@ -347,7 +347,7 @@ def _main(module, disturbance):
         shim.stop_counting()
 
 
-def _status_of(main):
+def _exit_status(main):
     """Returns the exit status that Python would have after `main`."""
     try:
         main()

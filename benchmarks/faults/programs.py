@@ -125,7 +125,9 @@ class Program:
     def command(self, folder: Path) -> Command:
         """Returns the command, with its folder."""
         place = f"{self.store}://{stores.BUCKET}" if self.store else folder
-        arguments = [each.format(folder=place, disk=folder) for each in self.arguments]
+        arguments = [
+            argument.format(folder=place, disk=folder) for argument in self.arguments
+        ]
         return Command(self.module, arguments, folder, self.graphs)
 
     def commands(self, folder: Path) -> list[Command]:
@@ -135,16 +137,16 @@ class Program:
             return [alone]
         *ports, extra = _free_ports(self.workers + 1)
         addresses = [f"localhost:{port}" for port in ports]
-        found = []
+        commands = []
         for index in range(self.workers):
             task = {"type": "worker", "index": index}
             config = json.dumps({"cluster": {"worker": addresses}, "task": task})
             arguments = [*alone.arguments, f"--workers_port={extra}"]
             environment = {"TF_CONFIG": config, **_THREADS}
-            found.append(
+            commands.append(
                 dataclasses.replace(alone, arguments=arguments, environment=environment)
             )
-        return found
+        return commands
 
 
 def _free_ports(count):
@@ -210,7 +212,7 @@ def _strays(runner, folder):
         (folder / RUN / "checkpoints" / name).write_text("mine\n")
 
 
-def _stray_of_models(runner, folder):
+def _stray_beside_models(runner, folder):
     del runner
     (folder / MODELS / "notes.txt").write_text("mine\n")
 
@@ -330,7 +332,7 @@ EXPORT = Program(
 )
 EXPORT = dataclasses.replace(
     EXPORT,
-    prepare=_after(_finished(TRAIN), _finished(EXPORT), _stray_of_models),
+    prepare=_after(_finished(TRAIN), _finished(EXPORT), _stray_beside_models),
 )
 LANGUAGE = Program("language", "trainers.lm", _TEXT_RUN, _text)
 LANGUAGE = dataclasses.replace(

@@ -56,13 +56,8 @@ def findings(
         lanes: how many cases run at once.
         folder: for their files.
     """
-    processes.limit_core_files()
-    workers.SILENCE = _SILENCE
-    quick.install()
-    needed = [case.split(":")[1] for case in given] or cases.programs_of(kinds, only)
-    for name in needed:
-        for module in PROGRAMS[name].imports:
-            importlib.import_module(module)
+    needed = [case.split(":")[1] for case in given] or cases.programs_with(kinds, only)
+    _prepare(needed)
     runners = [processes.Runner() for _ in range(lanes)]  # before TensorFlow computes
     _warm_up(folder)
     templates = Templates(folder / "templates")
@@ -81,18 +76,24 @@ def findings(
     gc.collect()
     gc.freeze()  # so that children share what they only read
 
+    trying = functools.partial(trial.tried, profiles=profiles, templates=templates)
     receivers = []
     for lane, runner in enumerate(runners):
-        trying = functools.partial(
-            trial.tried,
-            profiles=profiles,
-            templates=templates,
-            runner=runner,
-            place=folder / f"lane{lane}",
-        )
+        place = folder / f"lane{lane}"
+        alone = functools.partial(trying, runner=runner, place=place)
         mine = itertools.islice(chosen(), lane, None, lanes)
-        receivers.append(_begin(mine, trying, deadline))
+        receivers.append(_begin(mine, alone, deadline))
     yield from _received(receivers)
+
+
+def _prepare(names: Sequence[str]) -> None:
+    """Makes this process one whose forks run programs: they need not import anything."""
+    processes.limit_core_files()
+    workers.SILENCE = _SILENCE
+    quick.install()
+    for name in names:
+        for module in PROGRAMS[name].imports:
+            importlib.import_module(module)
 
 
 class _Profiles(dict):
@@ -121,11 +122,11 @@ def _begin(mine, trying, deadline):
 
 def _received(receivers):
     while receivers:
-        for each in connection.wait(receivers):
+        for receiver in connection.wait(receivers):
             try:
-                yield each.recv()
+                yield receiver.recv()
             except EOFError:
-                receivers.remove(each)
+                receivers.remove(receiver)
 
 
 def _lane(mine, trying, deadline, sender):

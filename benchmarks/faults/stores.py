@@ -263,22 +263,22 @@ def fetch(store: Store, folder: Path) -> None:
 
 
 def _fetch_all(store, folder):
-    with found(store):
+    with configured(store):
         copy(to_path(store.url), folder)
 
 
 def copy(path: epath.Path, folder: Path) -> None:
     """Copies all objects below a path to a folder."""
     folder.mkdir(exist_ok=True)
-    for each in path.iterdir():
-        if each.is_dir():
-            copy(each, folder / each.name)
+    for entry in path.iterdir():
+        if entry.is_dir():
+            copy(entry, folder / entry.name)
         else:
-            (folder / each.name).write_bytes(each.read_bytes())
+            (folder / entry.name).write_bytes(entry.read_bytes())
 
 
 @contextlib.contextmanager
-def found(store: Store) -> Iterator[None]:
+def configured(store: Store) -> Iterator[None]:
     """Lets new clients in this process find a store, in the context."""
     before = {name: os.environ.get(name) for name in store.environment}
     os.environ.update(store.environment)

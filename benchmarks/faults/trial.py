@@ -22,18 +22,20 @@ _LOGGED = re.compile(
     r"[IWEF]\d{4} .*|WARNING: All log.*|\d{4}-\d\d-\d\d .*|.*Warning: .*|  .*"
 )
 # What a run says if its records are incomplete.
-_RECORDS_TOLD = re.compile(
+_RECORDS_NAMED = re.compile(
     r"records in .* cannot be written|metrics.csv is not as a run writes it"
 )
 _BEST = "run/checkpoints/best.npz"
-_OF_BEST = re.compile(
+_BEST_FILES = re.compile(
     r"run/result\.json|run/checkpoints/step-\d+\.npz differs \(best\)$"
 )
 # Files that every command writes, or that can be made again.
 _LIVING = re.compile(
     r"(.*/)?[^/]*\block|\.cache/.*|.*\.log|study/(trials\.csv|study\.md|best\.json|.*\.png)"
 )
-_OF_TRIAL = re.compile(r".*/trials/\d+/checkpoints/")  # its weights, once it has ended
+_TRIAL_FILES = re.compile(
+    r".*/trials/\d+/checkpoints/"
+)  # its weights, once it has ended
 _CHECKPOINT = re.compile(r"run/checkpoints/step-\d+\.npz")
 
 
@@ -129,7 +131,7 @@ class _Trial:
         self._check_steps()
         if ended.status == 0:
             self.finding.wrong += [
-                f"done, it says; but {each}" for each in self._found()
+                f"done, it says; but {line}" for line in self._differences()
             ]
         self._finish()
 
@@ -141,18 +143,18 @@ class _Trial:
         ended = self._runner.run(self._command)
         self._note(ended)
         self._check_end(ended, {Status.DONE, Status.REFUSED})
-        told = re.search(fnmatch.translate(f"*{Path(name).name}*"), self._said)
+        match = re.search(fnmatch.translate(f"*{Path(name).name}*"), self._said)
         if ended.status:
             if (
-                not told and "belongs to" not in self._said
+                not match and "belongs to" not in self._said
             ):  # of other values, it is another run's
                 self.finding.wrong.append(f"the message does not name {name}")
-            self._check_kept(self._before)
+            self._check_present(self._before)
             return
-        if told and ("/checkpoints/" in name or name.endswith(".csv")):
+        if match and ("/checkpoints/" in name or name.endswith(".csv")):
             before = self._before
-            self._check_kept({key: before[key] for key in before if key == name})
-        self.finding.different += self._found(name)
+            self._check_present({key: before[key] for key in before if key == name})
+        self.finding.different += self._differences(name)
 
     def paired(self, how: str, delay: str, call: str) -> None:
         """Runs two processes and may kill one; neither may disturb the other."""
@@ -195,14 +197,14 @@ class _Trial:
         """Lets a request to an object store go wrong, and may kill the process."""
         fault, _, lasting = how.partition("-")
 
-        def of_request(number, method, path):
+        def request_fault(number, method, path):
             hit = number >= int(at) if lasting else number == int(at)
             return fault if hit and fault in stores.FAULTS else None
 
         with stores.serving(self._program.store) as store:
             environment = store.environment
             self._command = dataclasses.replace(self._command, environment=environment)
-            store.fault = of_request
+            store.fault = request_fault
             killed = Disturbance(call=int(call), signal=signal.SIGKILL)
             ended = self._runner.run(self._command, killed)
             self._note(ended)
@@ -240,11 +242,11 @@ class _Trial:
         """Compares the end with that of an undisturbed run."""
         if again.status:
             self.finding.wrong.append("the command does not go on")
-        self.finding.different += self._found()
+        self.finding.different += self._differences()
         before, after = self._profile.ending, cases.ending(again.output, self._folder)
         if before != after and not self._program.own_end:
-            told, expected = " ".join(after), " ".join(before)
-            self.finding.different.append(f"it says {told!r} instead of {expected!r}")
+            actual, expected = " ".join(after), " ".join(before)
+            self.finding.different.append(f"it says {actual!r} instead of {expected!r}")
 
     def _note(self, ended):
         finding = self.finding
@@ -287,21 +289,21 @@ class _Trial:
                 lost = f"of {name}: {now.get(name, -1) + 1} to {done}"
                 self.finding.lost.append(lost)
 
-    def _check_kept(self, before):
+    def _check_present(self, before):
         """Checks that every file is still there, under any name."""
         now = set(outcomes.contents(self._folder).values())
         names = [name for name, digest in before.items() if digest not in now]
         self.finding.lost += [
             name
             for name in names
-            if not _LIVING.fullmatch(name) and not _OF_TRIAL.match(name)
+            if not _LIVING.fullmatch(name) and not _TRIAL_FILES.match(name)
         ]
 
-    def _found(self, damaged=""):
+    def _differences(self, damaged=""):
         """Returns how the folder differs from that of an undisturbed run."""
         left = outcomes.read(self._folder)
         differing = outcomes.differences(self._profile.expected, left)
-        return [each for each in differing if not self._may_differ(each, damaged)]
+        return [line for line in differing if not self._may_differ(line, damaged)]
 
     def _may_differ(self, difference, damaged):
         name, _, what = difference.partition(" ")
@@ -310,12 +312,12 @@ class _Trial:
         ):  # itself, or as it was set aside
             return True
         if damaged == _BEST and damaged in self._said:
-            return bool(_OF_BEST.match(difference))  # it has told what is gone
-        if name == "left:" or _OF_TRIAL.match(name):  # the next command clears it
+            return bool(_BEST_FILES.match(difference))  # it has told what is gone
+        if name == "left:" or _TRIAL_FILES.match(name):  # the next command clears it
             return len(self.finding.statuses) == 1
         if name.rpartition("/")[2].removesuffix(".unreadable") in outcomes.RECORDS:
-            of_record = any(each in damaged for each in outcomes.RECORDS)
-            return of_record or bool(_RECORDS_TOLD.search(self._said))
+            is_record = any(record in damaged for record in outcomes.RECORDS)
+            return is_record or bool(_RECORDS_NAMED.search(self._said))
         if _CHECKPOINT.fullmatch(name):
             # The last one counts. One before it may be missing, or could not be removed.
             last = max(filter(_CHECKPOINT.fullmatch, self._profile.expected))

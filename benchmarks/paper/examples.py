@@ -18,13 +18,13 @@ class ExamplesRecipe:
     """The programs and data of a task on sequences whose examples are all there.
 
     Args:
-        config: The config of a run.
-        data_dir: The folder of the published files, or None.
+        config: the config of a run.
+        data_dir: the folder of the published files, or None.
 
     Attributes:
-        task: What the loop trains.
-        classes: The number of outputs.
-        scores: The scores that each scoring program sums; the first one drives the schedule.
+        task: what the loop trains.
+        classes: the number of outputs.
+        scores: the scores that each scoring program sums; the first one drives the schedule.
     """
 
     def __init__(self, config: ml_collections.ConfigDict, data_dir: str | None) -> None:
@@ -64,7 +64,7 @@ class ExamplesRecipe:
         """Lowers the loss and the accuracy; returns the examples in pieces."""
 
         def score(inputs, targets, scored):
-            losses, hits = self.task.scores_of(inputs, targets)
+            losses, hits = self.task.target_scores(inputs, targets)
             scores = [losses] if hits is None else [losses, hits]
             return (sums(scored, *scores),)
 

@@ -38,9 +38,9 @@ def write(
     """Writes the folder; returns its size in bytes.
 
     Args:
-        config: The config of a run.
-        data_dir: The folder of the task's data.
-        folder: The folder to write.
+        config: the config of a run.
+        data_dir: the folder of the task's data.
+        folder: the folder to write.
     """
     strategies.make_deterministic(config.seed)
     language = isinstance(registry.TASKS[config.task], LanguageTask)

@@ -22,7 +22,7 @@ class Lowering:
     """Lowers functions to StableHLO files and describes them.
 
     Attributes:
-        programs: What `run.py` has to know of each program.
+        programs: what `run.py` has to know of each program.
     """
 
     def __init__(
@@ -58,7 +58,7 @@ class Lowering:
             described(self._named[updates[output]].value) for output in sorted(updates)
         ]
         self.programs[name] = {
-            "arguments": [described(each) for each in own],
+            "arguments": [described(spec) for spec in own],
             "captured": captured,
             "results": results,
             "updates": updates,
@@ -76,18 +76,18 @@ class Lowering:
         """Lowers the function that scores a piece of a split.
 
         Args:
-            name: That of the protocol.
-            split: That of the data.
-            function: Takes inputs, targets, which of these are scored, and a state; returns the
+            name: that of the protocol.
+            split: that of the data.
+            function: takes inputs, targets, which of these are scored, and a state; returns the
                 sums of the scores and the next state.
-            pieces: What it takes, piece by piece.
-            state: The first state.
+            pieces: what it takes, piece by piece.
+            state: the first state.
 
         Returns:
-            The pieces and the state as arrays.
+            the pieces and the state as arrays.
         """
-        stacked = [np.stack(each) for each in zip(*pieces, strict=True)]
-        first = [tf.constant(each[0]) for each in stacked]
+        stacked = [np.stack(arrays) for arrays in zip(*pieces, strict=True)]
+        first = [tf.constant(arrays[0]) for arrays in stacked]
         self.add(run.scoring(name, len(first[0])), function, *first, *state)
         prefix, (inputs, targets, scored) = f"{name}/{split}", stacked
         return {
@@ -144,7 +144,8 @@ def sums(scored: tf.Tensor, *scores: tf.Tensor) -> tf.Tensor:
 def states(prefix: str, state: Iterable[tf.Tensor]) -> dict[str, np.ndarray]:
     """Returns a state as arrays."""
     return {
-        f"{prefix}/state{i}": packed(np.asarray(each)) for i, each in enumerate(state)
+        f"{prefix}/state{i}": packed(np.asarray(tensor))
+        for i, tensor in enumerate(state)
     }
 
 

@@ -33,7 +33,7 @@ class Recipe:
     """An exported folder: programs, data, and what training needs to know.
 
     Args:
-        folder: The folder.
+        folder: the folder.
     """
 
     def __init__(self, folder):
@@ -88,10 +88,10 @@ class WindowBatches:
     """The batches of a text: windows of its streams, in their order.
 
     Args:
-        arrays: Those of the recipe.
+        arrays: those of the recipe.
 
     Attributes:
-        count: The batches in a pass.
+        count: the batches in a pass.
     """
 
     def __init__(self, arrays):
@@ -109,11 +109,11 @@ class ExampleBatches:
     """The batches of examples, in another order in each pass.
 
     Args:
-        arrays: Those of the recipe.
-        size: The examples in a batch.
+        arrays: those of the recipe.
+        size: the examples in a batch.
 
     Attributes:
-        count: The batches in a pass.
+        count: the batches in a pass.
     """
 
     def __init__(self, arrays, size):
@@ -147,10 +147,10 @@ def compiled(described, variables, module, trains):
     """Returns a StableHLO module as a function of JAX.
 
     Args:
-        described: The manifest's entry of the program.
-        variables: The manifest's variables.
-        module: The serialized module.
-        trains: Whether its changes of variables are kept. A score keeps none: Keras's recurrent
+        described: the manifest's entry of the program.
+        variables: the manifest's variables.
+        module: the serialized module.
+        trains: whether its changes of variables are kept. A score keeps none: Keras's recurrent
             layers draw a seed without dropout too.
     """
     captured = described["captured"]
@@ -171,7 +171,7 @@ def compiled(described, variables, module, trains):
         values = {**changing, **fixed}
         returned = exported.call(*arguments, *(values[name] for name in captured))
         changed = {name: returned[output] for output, name in updates.items()}
-        return [each for i, each in enumerate(returned) if i not in updates], changed
+        return [value for i, value in enumerate(returned) if i not in updates], changed
 
     def call(arguments, values):
         changing = {name: values[name] for name in updates.values()}
@@ -186,10 +186,10 @@ class Training:
     """A training in progress.
 
     Args:
-        recipe: What to train.
+        recipe: what to train.
 
     Attributes:
-        record: Plain values: steps done, losses and rows of the epochs, sums of this epoch.
+        record: plain values: steps done, losses and rows of the epochs, sums of this epoch.
     """
 
     def __init__(self, recipe):
@@ -213,7 +213,7 @@ class Training:
         """Trains until the deadline or the end, and saves."""
         while not self.finished and time.monotonic() < deadline:
             pending, began = [], time.monotonic()
-            end = self._end_of(len(self.record["losses"]) + 1)
+            end = self._epoch_end(len(self.record["losses"]) + 1)
             while time.monotonic() < deadline and self.record["step"] < end:
                 pending.append(self._step())
                 step = self.record["step"]
@@ -226,7 +226,7 @@ class Training:
                 self._end_epoch()
             self.save()
 
-    def _end_of(self, epoch):
+    def _epoch_end(self, epoch):
         """Returns the step after which an epoch ends, counted from 1."""
         training = self.recipe.config["training"]
         epochs, count = training["epochs"], self.batches.count
@@ -266,7 +266,7 @@ class Training:
     def _end_epoch(self):
         record, rate = self.record, float(self.values[_RATE])
         epoch = len(record["losses"]) + 1
-        steps = self._end_of(epoch) - self._end_of(epoch - 1)
+        steps = self._epoch_end(epoch) - self._epoch_end(epoch - 1)
         row = {"epoch": epoch, "step": record["step"], "learning_rate": rate}
         row["training"] = record["sum"] / steps
         for name, scores in self.recipe.manifest["scores"].items():
@@ -291,8 +291,8 @@ class Training:
         """Returns the mean of each score of a split."""
         prefix = f"{name}/{split}"
         pieces = [
-            self.recipe.arrays[f"{prefix}/{each}"]
-            for each in ("inputs", "targets", "scored")
+            self.recipe.arrays[f"{prefix}/{part}"]
+            for part in ("inputs", "targets", "scored")
         ]
         name = scoring(name, pieces[0].shape[1])
         program, values = self.recipe.program(name), self._evaluated()
@@ -311,7 +311,7 @@ class Training:
         averages = self.recipe.manifest["averages"]
         return {
             **self.values,
-            **{name: self.values[of] for name, of in averages.items()},
+            **{name: self.values[average] for name, average in averages.items()},
         }
 
     def _schedule(self):

@@ -18,13 +18,13 @@ class TextRecipe:
     """The programs and data of a language task.
 
     Args:
-        config: The config of a run.
-        data_dir: The folder of the task's text files.
+        config: the config of a run.
+        data_dir: the folder of the task's text files.
 
     Attributes:
-        task: What the loop trains.
-        classes: The number of words or symbols.
-        scores: The scores that each scoring program sums; the first one drives the schedule.
+        task: what the loop trains.
+        classes: the number of words or symbols.
+        scores: the scores that each scoring program sums; the first one drives the schedule.
     """
 
     scores = {"trellisnet": ["trellisnet"], "exact": ["exact"]}
@@ -96,7 +96,7 @@ class TextRecipe:
         windows = streams.Windows(rows.shape[1], data.window, data.horizon)
         state = model.get_initial_state(len(rows))
 
-        how = evaluation.epsilon_of("trellisnet", model)
+        how = evaluation.head_epsilon("trellisnet", model)
 
         def window(ids, targets, scored, *state):
             nll, carried = model.score(ids, targets, initial_state=state, **how)
@@ -108,7 +108,7 @@ class TextRecipe:
 
 def _chunk(model: Any, like: Any) -> Callable:
     """Returns the function that scores a chunk with a flat cache of the structure `like`."""
-    how = evaluation.epsilon_of("exact", model)
+    how = evaluation.head_epsilon("exact", model)
 
     def chunk(ids, targets, scored, *flat):
         cache = tf.nest.pack_sequence_as(like, flat)
@@ -123,7 +123,7 @@ def _windows(
 ) -> Iterable[tuple[np.ndarray, np.ndarray, np.ndarray]]:
     """Returns each window's ids, targets and scored places, all padded to one length."""
     for index in range(windows.count):
-        ids, targets = windows.of(rows, index)
+        ids, targets = windows.select(rows, index)
         missing = [(0, 0), (0, data.window - ids.shape[1])]
         scored = np.zeros([len(rows), data.window], bool)
         scored[:, data.horizon : ids.shape[1]] = True

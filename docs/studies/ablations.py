@@ -41,9 +41,9 @@ class Row(NamedTuple):
     """A row of the table.
 
     Attributes:
-        name: What is trained.
-        changes: The fields of `WHOLE` and of the preset that differ.
-        paper: The paper's perplexity of the Penn Treebank.
+        name: what is trained.
+        changes: the fields of `WHOLE` and of the preset that differ.
+        paper: the paper's perplexity of the Penn Treebank.
     """
 
     name: str
@@ -73,26 +73,26 @@ def train(runs: pathlib.Path, row: Row, seed: int) -> None:
     fields = {**WHOLE, **row.changes, "seed": seed}
     flags = [f"--config.{name}={value}" for name, value in fields.items()]
     running.train(
-        place_of(runs, row, seed),
+        run_folder(runs, row, seed),
         ["trainers.lm", "--task=pydoc", "--preset=small_levels", *flags],
     )
 
 
-def place_of(runs: pathlib.Path, row: Row, seed: int) -> pathlib.Path:
+def run_folder(runs: pathlib.Path, row: Row, seed: int) -> pathlib.Path:
     """Returns the folder of a run."""
     return runs / row.name.replace(" ", "_") / str(seed)
 
 
 def read(runs: pathlib.Path, row: Row, seed: int) -> dict[str, Any] | None:
     """Returns the numbers of a run, or None if it has not finished."""
-    folder = place_of(runs, row, seed)
+    folder = run_folder(runs, row, seed)
     path = folder / "result.json"
     if not path.exists():
         return None
     result = json.loads(path.read_text())
     scores = {
-        split: round(each["exact"]["perplexity"], 2)
-        for split, each in result["scores"].items()
+        split: round(score["exact"]["perplexity"], 2)
+        for split, score in result["scores"].items()
     }
     return {
         "row": row.name,
@@ -104,9 +104,9 @@ def read(runs: pathlib.Path, row: Row, seed: int) -> dict[str, Any] | None:
     }
 
 
-def table(found: Sequence[dict[str, Any]]) -> str:
+def table(results: Sequence[dict[str, Any]]) -> str:
     """Returns the table: the test perplexity, and what each part is worth, seed by seed."""
-    tests = {(each["row"], each["seed"]): each["test"] for each in found}
+    tests = {(result["row"], result["seed"]): result["test"] for result in results}
     whole = ROWS[0]
     lines = [
         "| network | test | seeds | change | the paper's change |",
@@ -117,17 +117,17 @@ def table(found: Sequence[dict[str, Any]]) -> str:
         paired = [seed for seed in seeds if (whole.name, seed) in tests]
         if not paired:
             continue
-        of_row = [tests[row.name, seed] for seed in seeds]
+        scores = [tests[row.name, seed] for seed in seeds]
         changes = [
             100 * (tests[row.name, seed] / tests[whole.name, seed] - 1)
             for seed in paired
         ]
-        cells = [row.name, _told(of_row), str(len(seeds))]
+        cells = [row.name, _mean_and_deviation(scores), str(len(seeds))]
         cells += (
             ["", ""]
             if row is whole
             else [
-                f"{_told(changes, '+')} %",
+                f"{_mean_and_deviation(changes, '+')} %",
                 f"{100 * (row.paper / whole.paper - 1):+.1f} %",
             ]
         )
@@ -135,7 +135,7 @@ def table(found: Sequence[dict[str, Any]]) -> str:
     return "\n".join(lines)
 
 
-def _told(values: Sequence[float], sign: str = "") -> str:
+def _mean_and_deviation(values: Sequence[float], sign: str = "") -> str:
     mean = f"{statistics.mean(values):{sign}.1f}"
     return f"{mean} ± {statistics.stdev(values):.1f}" if len(values) > 1 else mean
 
@@ -153,7 +153,7 @@ def main(argv: Sequence[str]) -> None:
             if (row.name, seed) not in there
         ]
     )
-    rows = [found for row, seed in pairs if (found := read(runs, row, seed))]
+    rows = [result for row, seed in pairs if (result := read(runs, row, seed))]
     numbers = list(running.with_table(TABLE, rows, keys).values())
     running.write_table(TABLE, numbers)
     print(table(numbers))

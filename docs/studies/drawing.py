@@ -34,9 +34,9 @@ class Form(NamedTuple):
     """A size of the model and a length of its training.
 
     Attributes:
-        name: Its name.
-        flags: Flags of `trainers.draw`.
-        every_seed: Whether each seed is trained; else the first one alone.
+        name: its name.
+        flags: flags of `trainers.draw`.
+        every_seed: whether each seed is trained; else the first one alone.
     """
 
     name: str
@@ -104,7 +104,7 @@ def _numbers(
     }
 
 
-def table(found: Sequence[dict[str, Any]]) -> str:
+def table(results: Sequence[dict[str, Any]]) -> str:
     """Returns a table: for each form and decoder the mean and the deviation over its seeds."""
     lines = [
         "| form | decoder | parameters | bound on the test images, nats "
@@ -113,22 +113,24 @@ def table(found: Sequence[dict[str, Any]]) -> str:
     ]
     for form, decoder in itertools.product(FORMS, DECODERS):
         row = (form.name, decoder)
-        of_row = [each for each in found if (each["form"], each["decoder"]) == row]
-        if of_row:
-            lines.append(_line(form, decoder, of_row))
+        row_results = [
+            result for result in results if (result["form"], result["decoder"]) == row
+        ]
+        if row_results:
+            lines.append(_line(form, decoder, row_results))
     return "\n".join(lines)
 
 
-def _line(form: Form, decoder: str, of_row: Sequence[dict[str, Any]]) -> str:
+def _line(form: Form, decoder: str, results: Sequence[dict[str, Any]]) -> str:
     def mean(name: str) -> float:
-        return statistics.mean(each[name] for each in of_row)
+        return statistics.mean(result[name] for result in results)
 
-    nats = [each["test_nats"] for each in of_row]
+    nats = [result["test_nats"] for result in results]
     spread = f" ± {statistics.stdev(nats):.2f}" if len(nats) > 1 else ""
     return (
-        f"| {form.name} | `{decoder}` | {of_row[0]['parameters']:,} "
+        f"| {form.name} | `{decoder}` | {results[0]['parameters']:,} "
         f"| {mean('test_nats'):.2f}{spread} | {mean('reconstruction'):.2f} "
-        f"| {mean('kl'):.2f} | {len(of_row)} | {mean('processor_seconds') / 60:.0f} |"
+        f"| {mean('kl'):.2f} | {len(results)} | {mean('processor_seconds') / 60:.0f} |"
     )
 
 
@@ -136,8 +138,8 @@ def draw(runs: pathlib.Path, form: Form) -> figure.Figure:
     """Draws the bound on the validation images over training steps: a line for each run."""
     picture = figure.Figure(figsize=(5.5, 4.5), layout="constrained")
     panel = picture.subplots()
-    for of, decoder, seed, folder in places(runs):
-        if of == form:
+    for run_form, decoder, seed, folder in places(runs):
+        if run_form == form:
             steps, nats = _curve(folder)
             label = decoder if seed == 1 else None
             panel.plot(steps, nats, color=DECODERS[decoder], label=label, linewidth=1)
@@ -150,15 +152,15 @@ def draw(runs: pathlib.Path, form: Form) -> figure.Figure:
 def _curve(folder: pathlib.Path) -> tuple[list[int], list[float]]:
     with (folder / "metrics.csv").open() as file:
         lines = [line for line in csv.DictReader(file) if line["kind"] == "validation"]
-    return [int(each["step"]) for each in lines], [
-        float(each["nats"]) for each in lines
+    return [int(line["step"]) for line in lines], [
+        float(line["nats"]) for line in lines
     ]
 
 
 def show(runs: pathlib.Path) -> None:
     """Draws the curves of each form whose folders are there, and copies the last drawings."""
     for form in FORMS:
-        folders = [folder for of, *_, folder in places(runs) if of == form]
+        folders = [folder for run_form, *_, folder in places(runs) if run_form == form]
         if all((folder / "result.json").exists() for folder in folders):
             draw(runs, form).savefig(DOCS / f"drawing_{form.name}_curves.png", dpi=90)
     for decoder in DECODERS:
@@ -179,10 +181,10 @@ def main(argv: Sequence[str]) -> None:
         if (form.name, decoder, seed) not in there
     ]
     running.train_all(calls)
-    found = list(finished(runs).values())
-    running.write_table(TABLE, found)
+    results = list(finished(runs).values())
+    running.write_table(TABLE, results)
     show(runs)
-    print(table(found))
+    print(table(results))
 
 
 if __name__ == "__main__":

@@ -48,19 +48,19 @@ class TrainedOn(language_runs.LanguageExperiment):
         """Returns the model."""
         return self._made()
 
-    def told(self, name: str) -> str:
+    def score_line(self, name: str) -> str:
         """Returns a line with the model's exact scores on validation and test data."""
         config = self._config
         measure = registry.language(config.task).measure
         evaluator = evaluation.Evaluator(self.build(), config.data, config.evaluation)
         scores = []
         for split in runs.SPLITS:
-            found = {"exact": evaluator.exact(getattr(self._corpus, split))}
-            scores.append(evaluation.describe(split, found, measure))
+            score = {"exact": evaluator.exact(getattr(self._corpus, split))}
+            scores.append(evaluation.describe(split, score, measure))
         return f"{name}: {'; '.join(scores)}"
 
 
-def layer_of(
+def grouped_layer(
     lstms: Sequence[keras.layers.Layer], **training: float | int
 ) -> EquilibriumTrellisLayer:
     """Returns the LSTMs as one layer whose groups all read the input."""
@@ -92,6 +92,23 @@ def with_layer(lstm: TrellisLM, layer: keras.layers.Layer) -> TrellisLM:
     return model
 
 
+def _grouped_config(
+    config: ConfigDict, lstms: Sequence[keras.layers.Layer]
+) -> ConfigDict:
+    """Returns a copy of the LSTMs' config for their `grouped_layer`."""
+    config = config.copy_and_resolve_references()
+    with config.unlocked():
+        config.model.update(
+            layer="equilibrium",
+            units=len(lstms) * max(lstm.units for lstm in lstms),
+            groups=len(lstms),
+            inject_groups=True,
+            output_units=lstms[-1].units,
+            recurrent_dropout=_HIDDEN,
+        )
+    return config
+
+
 def main(argv: Sequence[str]) -> None:
     """Scores, trains on, and scores again."""
     _, before, data_dir, folder = argv
@@ -101,20 +118,13 @@ def main(argv: Sequence[str]) -> None:
         config.seed = FLAGS.seed
         config.optimizer.learning_rate = FLAGS.rate
         config.training.epochs = FLAGS.epochs
-    of_trellis = config.copy_and_resolve_references()
-    with of_trellis.unlocked():
-        of_trellis.model.update(
-            layer="equilibrium",
-            units=len(stack.layers) * max(each.units for each in stack.layers),
-            groups=len(stack.layers),
-            inject_groups=True,
-            output_units=stack.layers[-1].units,
-            recurrent_dropout=_HIDDEN,
-        )
+    trellis_config = _grouped_config(config, stack.layers)
 
     def trellis() -> TrellisLM:
-        training = dict(dropout=of_trellis.model.dropout, recurrent_dropout=_HIDDEN)
-        return with_layer(lstm, layer_of(stack.layers, **training, seed=FLAGS.seed))
+        training = dict(dropout=trellis_config.model.dropout, recurrent_dropout=_HIDDEN)
+        return with_layer(
+            lstm, grouped_layer(stack.layers, **training, seed=FLAGS.seed)
+        )
 
     def itself() -> TrellisLM:
         model = TrellisLM.from_config(lstm.get_config())
@@ -123,14 +133,14 @@ def main(argv: Sequence[str]) -> None:
         return model
 
     for name, values, made in (
-        ("trellis", of_trellis, trellis),
+        ("trellis", trellis_config, trellis),
         ("lstm", config, itself),
     ):
         load = functools.partial(TrainedOn, values, data_dir, made)
         experiment = load()
         steps = experiment.task(lstm).steps_per_epoch
         values.training.steps = FLAGS.epochs * steps
-        print(experiment.told(f"{name} at first"), flush=True)
+        print(experiment.score_line(f"{name} at first"), flush=True)
         runs.train(load, values, epath.Path(folder) / name, "none")
 
 

@@ -55,9 +55,9 @@ def finished(runs: pathlib.Path) -> dict[tuple[str, int], dict[str, Any]]:
     """Returns the numbers of the runs in the table and in a folder, by preset and seed."""
     folders = (path for preset in SMALL for path in (runs / preset).glob("[0-9]*"))
     rows = filter(None, (_numbers(path) for path in folders if path.is_dir()))
-    found = running.with_table(TABLE, rows, ("preset", "seed"))
-    places = sorted(found, key=lambda place: (SMALL.index(place[0]), place[1]))
-    return {place: found[place] for place in places}
+    results = running.with_table(TABLE, rows, ("preset", "seed"))
+    places = sorted(results, key=lambda place: (SMALL.index(place[0]), place[1]))
+    return {place: results[place] for place in places}
 
 
 def _numbers(folder: pathlib.Path) -> dict[str, Any] | None:
@@ -80,7 +80,7 @@ def _numbers(folder: pathlib.Path) -> dict[str, Any] | None:
         epochs = list(csv.DictReader(file))
     if len(epochs) < manifest["config"]["training"]["epochs"]:
         return None
-    best = min(epochs, key=lambda each: float(each["validation_trellisnet"]))
+    best = min(epochs, key=lambda epoch: float(epoch["validation_trellisnet"]))
     return row | {
         "trained_by": "benchmarks.paper",
         "parameters": manifest["parameters"],
@@ -104,35 +104,35 @@ def measure(data_dir: str) -> None:
     rows = [
         {
             "preset": preset,
-            "tokens_a_second": tokens[preset] / statistics.median(of),
-            "least": tokens[preset] / max(of),
-            "most": tokens[preset] / min(of),
+            "tokens_a_second": tokens[preset] / statistics.median(times),
+            "least": tokens[preset] / max(times),
+            "most": tokens[preset] / min(times),
         }
-        for preset, of in seconds.items()
+        for preset, times in seconds.items()
     ]
     running.write_table(SPEED, rows)
 
 
-def told(found: Sequence[dict], speeds: dict[str, float]) -> str:
+def format_rows(results: Sequence[dict], speeds: dict[str, float]) -> str:
     """Returns the rows of a table: a preset with the mean and the deviation of its seeds."""
     lines = [
         "| preset | parameters | validation perplexity | test perplexity | runs | tokens/s |",
         "|---|---:|---:|---:|---:|---:|",
     ]
-    for preset, group in itertools.groupby(found, lambda row: row["preset"]):
-        of_preset = list(group)
-        scores = [_spread([row[name] for row in of_preset]) for name in _SCORES]
+    for preset, group in itertools.groupby(results, lambda row: row["preset"]):
+        preset_results = list(group)
+        scores = [_spread([row[name] for row in preset_results]) for name in _SCORES]
         speed = f"{speeds[preset]:,.0f}" if preset in speeds else ""
         lines.append(
-            f"| `{preset}` | {of_preset[0]['parameters']:,} | {' | '.join(scores)} | "
-            f"{len(of_preset)} | {speed} |"
+            f"| `{preset}` | {preset_results[0]['parameters']:,} | {' | '.join(scores)} | "
+            f"{len(preset_results)} | {speed} |"
         )
     return "\n".join(lines)
 
 
 def _spread(values: Sequence[float]) -> str:
-    told = f"{statistics.mean(values):.2f}"
-    return f"{told} ± {statistics.stdev(values):.2f}" if len(values) > 1 else told
+    mean = f"{statistics.mean(values):.2f}"
+    return f"{mean} ± {statistics.stdev(values):.2f}" if len(values) > 1 else mean
 
 
 def _speeds() -> dict[str, float]:
@@ -156,9 +156,9 @@ def main(argv: Sequence[str]) -> None:
             place = runs / preset / str(seed)
             calls.append(functools.partial(train, data_dir, place, preset, seed))
     running.train_all(calls)
-    found = list(finished(runs).values())
-    running.write_table(TABLE, found)
-    print(told(found, _speeds()))
+    results = list(finished(runs).values())
+    running.write_table(TABLE, results)
+    print(format_rows(results, _speeds()))
 
 
 if __name__ == "__main__":

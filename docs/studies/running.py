@@ -43,8 +43,8 @@ def train(folder: pathlib.Path, arguments: Sequence[str]) -> None:
     Its output goes to a file beside its folder, and its processor seconds to another one.
 
     Args:
-        folder: The run's folder.
-        arguments: The command's module and its flags, but for `--workdir`.
+        folder: the run's folder.
+        arguments: the command's module and its flags, but for `--workdir`.
     """
     if (folder / "result.json").exists():
         return
@@ -72,8 +72,8 @@ def train_all(calls: Sequence[Callable[[], None]]) -> None:
         return
     with futures.ThreadPoolExecutor(FLAGS.jobs) as pool:
         trained = [pool.submit(call) for call in calls]
-    for each in trained:
-        each.result()
+    for future in trained:
+        future.result()
 
 
 def with_table(
@@ -82,12 +82,12 @@ def with_table(
     """Returns rows, and those of a CSV file, if it is there, that are of other runs.
 
     Args:
-        path: The file.
-        rows: Rows; they count more than those of the file.
-        names: The columns that name a run.
+        path: the file.
+        rows: rows; they count more than those of the file.
+        names: the columns that name a run.
 
     Returns:
-        Each row by the values of those columns.
+        each row by the values of those columns.
     """
     lines: list[dict[str, str]] = []
     if path.exists():

@@ -65,7 +65,7 @@ def contenders(
     first = configs.load(FLAGS.task, "small")
     keras_layers = configs.load(FLAGS.task, "small_skip_lstm")
     state = {"model.recurrent_dropout": first.model.recurrent_dropout or 0.1}
-    found = {
+    configs_by_name = {
         "small": first,
         "small, StackedLSTM": first,
         "small_skip_lstm": keras_layers,
@@ -73,13 +73,13 @@ def contenders(
         "small_lstm": configs.load(FLAGS.task, "small_lstm"),
     }
     shape = {f"data.{name}": first.data[name] for name in ("batch_size", "window")}
-    found = {
+    configs_by_name = {
         name: search.apply(config, shape | dict(changes))
-        for name, config in found.items()
+        for name, config in configs_by_name.items()
     }
     # No value of the field, so that it is set last.
-    found["small, StackedLSTM"].model.layer = "stacked"
-    return found
+    configs_by_name["small, StackedLSTM"].model.layer = "stacked"
+    return configs_by_name
 
 
 def trainer(config: ml_collections.ConfigDict) -> Trainer:
@@ -98,12 +98,12 @@ def main(argv: Sequence[str]) -> None:
     """Measures the contenders."""
     budget.fix_threads(1)
     LAYERS["stacked"] = Kind()  # type: ignore[assignment]
-    found = contenders(running.changes(argv[1:]))
-    trainers = {name: trainer(config) for name, config in found.items()}
+    sized = contenders(running.changes(argv[1:]))
+    trainers = {name: trainer(config) for name, config in sized.items()}
     times: dict[str, list[float]] = {name: [] for name in trainers}
     for _ in range(FLAGS.rounds):
-        for name, each in trainers.items():
-            times[name].append(budget.timed(each, FLAGS.steps, -1) / FLAGS.steps)
+        for name, trained in trainers.items():
+            times[name].append(budget.timed(trained, FLAGS.steps, -1) / FLAGS.steps)
     first = next(iter(times.values()))
     for name, seconds in times.items():
         ratios = [mine / theirs for mine, theirs in zip(seconds, first, strict=True)]

@@ -45,19 +45,19 @@ def starts(
     """Returns the layers' configs before they have one size.
 
     Args:
-        first: The trellis network's preset.
-        layers: Layers beside it.
-        changes: Values by FIELD, or by LAYER:FIELD for one of `layers`.
+        first: the trellis network's preset.
+        layers: layers beside it.
+        changes: values by FIELD, or by LAYER:FIELD for one of `layers`.
     """
     shared = {name: value for name, value in changes.items() if ":" not in name}
     first = search.apply(first, shared)
-    found = {comparison.FIRST: first}
-    found |= {name: comparison.beside(first, name) for name in layers}
+    layer_configs = {comparison.FIRST: first}
+    layer_configs |= {name: comparison.beside(first, name) for name in layers}
     for name, value in changes.items():
         layer, _, field = name.rpartition(":")
         if layer:
-            found[layer] = search.apply(found[layer], {field: value})
-    return found
+            layer_configs[layer] = search.apply(layer_configs[layer], {field: value})
+    return layer_configs
 
 
 def sized(changes: Mapping[str, object]) -> dict[str, ml_collections.ConfigDict]:
@@ -65,10 +65,10 @@ def sized(changes: Mapping[str, object]) -> dict[str, ml_collections.ConfigDict]
     names = [comparison.FIRST, *FLAGS.layers]
     comparison.check_names("--layers", names, comparison.MODELS)
     first = configs.load(FLAGS.task, FLAGS.preset)
-    found = starts(first, FLAGS.layers, changes)
-    count = load(found[comparison.FIRST]).parameters
-    _, configs_of_layers = comparison.equal(found, count, None)
-    return configs_of_layers
+    layer_configs = starts(first, FLAGS.layers, changes)
+    count = load(layer_configs[comparison.FIRST]).parameters
+    _, sized_configs = comparison.equal(layer_configs, count, None)
+    return sized_configs
 
 
 def load(config: ml_collections.ConfigDict) -> experiments.Experiment:
@@ -93,8 +93,8 @@ def main(argv: Sequence[str]) -> None:
             seconds = budget.processor_seconds_a_step(load(changed), changed)
             row[form] = round(1e3 * seconds, 1)
             print(layer, form, row[form], "ms", flush=True)
-        found = running.with_table(TABLE, [row], [*row][:5])
-        running.write_table(TABLE, list(found.values()))
+        rows = running.with_table(TABLE, [row], [*row][:5])
+        running.write_table(TABLE, list(rows.values()))
 
 
 if __name__ == "__main__":

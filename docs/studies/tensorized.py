@@ -36,16 +36,16 @@ _COLOURS = (
     "k",
     "grey",
 )
-_OF_PLACES = "--config.model.tensorized."
+_TENSORIZED = "--config.model.tensorized."
 
 
 class Row(NamedTuple):
     """A row of a table.
 
     Attributes:
-        task: The task.
-        name: What is trained.
-        flags: Flags of `trainers.pixels`.
+        task: the task.
+        name: what is trained.
+        flags: flags of `trainers.pixels`.
     """
 
     task: str
@@ -73,10 +73,10 @@ def _ablated(task: str) -> Iterator[Row]:
     for present in itertools.product((True, False), repeat=len(switches)):
         pairs = list(zip(switches, switches.values(), present, strict=True))
         names = [name for name, _, there in pairs if there]
-        flags = [_OF_PLACES + flag for _, flag, there in pairs if not there]
+        flags = [_TENSORIZED + flag for _, flag, there in pairs if not there]
         if flags:
-            told = ", ".join(names) or "none of them"
-            yield Row(task, told, ("--preset=small_tensorized", *flags))
+            title = ", ".join(names) or "none of them"
+            yield Row(task, title, ("--preset=small_tensorized", *flags))
 
 
 COMPARED = [*_compared("memorization"), *_compared("addition")]
@@ -98,11 +98,11 @@ class Run(NamedTuple):
     """A finished run.
 
     Attributes:
-        row: What it is of.
-        seed: Its seed.
-        examples: The training examples seen at each validation.
-        accuracy: The share of right symbols there, in percent.
-        numbers: Its line of the CSV file.
+        row: what it is of.
+        seed: its seed.
+        examples: the training examples seen at each validation.
+        accuracy: the share of right symbols there, in percent.
+        numbers: its line of the CSV file.
     """
 
     row: Row
@@ -112,7 +112,7 @@ class Run(NamedTuple):
     numbers: dict[str, Any]
 
 
-def place_of(runs: pathlib.Path, row: Row, seed: int) -> pathlib.Path:
+def run_folder(runs: pathlib.Path, row: Row, seed: int) -> pathlib.Path:
     """Returns the folder of a run."""
     name = row.name.replace(", ", "-").replace(" ", "_")
     return runs / row.task / name / str(seed)
@@ -126,7 +126,7 @@ def train(folder: pathlib.Path, row: Row, seed: int) -> None:
 
 def read(runs: pathlib.Path, row: Row, seed: int) -> Run | None:
     """Returns a run, or None if it has not finished."""
-    folder = place_of(runs, row, seed)
+    folder = run_folder(runs, row, seed)
     if not (folder / "result.json").exists():
         return None
     result = json.loads((folder / "result.json").read_text())
@@ -153,18 +153,18 @@ def read(runs: pathlib.Path, row: Row, seed: int) -> Run | None:
 def _first(examples: Sequence[int], accuracy: Sequence[float]) -> int | None:
     """Returns how many examples had been seen when the task was solved, or None."""
     solved = (
-        seen for seen, each in zip(examples, accuracy, strict=True) if each >= SOLVED
+        seen for seen, share in zip(examples, accuracy, strict=True) if share >= SOLVED
     )
     return next(solved, None)
 
 
-def numbers_of(found: Sequence[Run]) -> dict[tuple[Any, ...], dict[str, Any]]:
+def numbers_by_run(runs: Sequence[Run]) -> dict[tuple[Any, ...], dict[str, Any]]:
     """Returns the numbers of runs, and of those in the table, by task, layer and seed."""
-    rows = [run.numbers for run in found]
+    rows = [run.numbers for run in runs]
     return running.with_table(TABLE, rows, ("task", "layer", "seed"))
 
 
-def table(found: Sequence[dict[str, Any]], rows: Sequence[Row]) -> str:
+def table(results: Sequence[dict[str, Any]], rows: Sequence[Row]) -> str:
     """Returns a table: for each row the mean and the range over its seeds."""
     lines = [
         "| task | layer | parameters | right symbols, % | right answers, % "
@@ -172,24 +172,26 @@ def table(found: Sequence[dict[str, Any]], rows: Sequence[Row]) -> str:
         "|---|---|---:|---:|---:|---:|---:|---:|",
     ]
     for row in rows:
-        of_row = [each for each in found if (each["task"], each["layer"]) == row[:2]]
-        if of_row:
-            lines.append(_line(row, of_row))
+        row_results = [
+            result for result in results if (result["task"], result["layer"]) == row[:2]
+        ]
+        if row_results:
+            lines.append(_line(row, row_results))
     return "\n".join(lines)
 
 
-def _line(row: Row, of_row: Sequence[dict[str, Any]]) -> str:
-    solved = [each for each in of_row if each["examples_to_99"]]
+def _line(row: Row, results: Sequence[dict[str, Any]]) -> str:
+    solved = [result for result in results if result["examples_to_99"]]
     examples, seconds = "-", "-"
     if solved:
-        seen = [each["examples_to_99"] for each in solved]
+        seen = [result["examples_to_99"] for result in solved]
         examples = f"{statistics.mean(seen):,.0f} ({min(seen):,} to {max(seen):,})"
         seconds = f"{statistics.mean(map(_seconds, solved)):,.0f}"
-    symbols = statistics.mean(each["right_symbols"] for each in of_row)
-    answers = statistics.mean(each["right_answers"] for each in of_row)
+    symbols = statistics.mean(result["right_symbols"] for result in results)
+    answers = statistics.mean(result["right_answers"] for result in results)
     return (
-        f"| `{row.task}` | {row.name} | {of_row[0]['parameters']:,} | {symbols:.2f} "
-        f"| {answers:.2f} | {examples} | {seconds} | {len(solved)} of {len(of_row)} |"
+        f"| `{row.task}` | {row.name} | {results[0]['parameters']:,} | {symbols:.2f} "
+        f"| {answers:.2f} | {examples} | {seconds} | {len(solved)} of {len(results)} |"
     )
 
 
@@ -199,21 +201,21 @@ def _seconds(numbers: dict[str, Any]) -> float:
     return share * numbers["processor_seconds"]
 
 
-def draw(found: Sequence[Run]) -> figure.Figure:
+def draw(runs: Sequence[Run]) -> figure.Figure:
     """Draws the share of right symbols over examples: a line for each run."""
     picture = figure.Figure(figsize=(15, 5), layout="constrained")
     axes = picture.subplots(1, len(PANELS))
     for panel, (title, rows) in zip(axes, PANELS.items(), strict=True):
         for row, colour in zip(rows, _COLOURS, strict=False):
-            _draw_row(panel, [run for run in found if run.row == row], row.name, colour)
+            _draw_row(panel, [run for run in runs if run.row == row], row.name, colour)
         panel.set(title=title, xlabel="examples", ylabel="right symbols, %")
         panel.grid(alpha=0.25)
         panel.legend(fontsize="small")
     return picture
 
 
-def _draw_row(panel: Any, of_row: Sequence[Run], name: str, colour: str) -> None:
-    for number, run in enumerate(of_row):
+def _draw_row(panel: Any, runs: Sequence[Run], name: str, colour: str) -> None:
+    for number, run in enumerate(runs):
         label = name if number == 0 else None
         panel.plot(run.examples, run.accuracy, color=colour, label=label, linewidth=1)
 
@@ -223,19 +225,19 @@ def main(argv: Sequence[str]) -> None:
     _, folder = argv
     runs = pathlib.Path(folder)
     seeds = running.seeds()
-    there = numbers_of(())
+    there = numbers_by_run(())
     calls = [
-        functools.partial(train, place_of(runs, row, seed), row, seed)
+        functools.partial(train, run_folder(runs, row, seed), row, seed)
         for seed, row in itertools.product(seeds, ROWS)
         if (row.task, row.name, seed) not in there
     ]
     running.train_all(calls)
     every = [read(runs, row, seed) for row, seed in itertools.product(ROWS, seeds)]
-    found = [run for run in every if run]
-    numbers = list(numbers_of(found).values())
+    finished_runs = [run for run in every if run]
+    numbers = list(numbers_by_run(finished_runs).values())
     running.write_table(TABLE, numbers)
-    if len(found) == len(every):
-        draw(found).savefig(PICTURE, dpi=90)
+    if len(finished_runs) == len(every):
+        draw(finished_runs).savefig(PICTURE, dpi=90)
     print(table(numbers, COMPARED), table(numbers, ABLATED), sep="\n\n")
 
 

@@ -18,7 +18,7 @@ import pytest
 import tensorflow as tf
 
 from benchmarks.faults import cases, outcomes, shim, trial
-from benchmarks.faults.__main__ import KINDS, USUAL, table, told
+from benchmarks.faults.__main__ import KINDS, USUAL, format_finding, table
 from benchmarks.faults.processes import Ended
 from benchmarks.faults.programs import PROGRAMS, Templates
 from benchmarks.faults.shim import Action, Fault
@@ -281,7 +281,7 @@ def test_a_case_is_repeated_by_what_is_told_of_it():
         "messages": ["no"],
         "refused": False,
     }
-    lines = told(finding).splitlines()
+    lines = format_finding(finding).splitlines()
     assert lines[0] == f"python -m benchmarks.faults '--case={finding['case']}'"
     assert lines[1:] == ["  wrong: exit status 1", "  exit status 1: no"]
     rows = table({"cases": [finding, {**finding, "case": "kills:meta:SIGTERM:7"}]})
@@ -320,10 +320,10 @@ def test_a_seed_draws_the_same_cases_and_none_twice(profile):
     }
     workers = [case for case in first if case.startswith("workers:")]
     assert all(case.split(":")[1] == "together" for case in workers)
-    assert cases.programs_of(["workers"]) == ["together"]
-    assert cases.programs_of(["stores"])[:2] == ["in-s3", "in-gs"]
-    assert cases.programs_of(["stores"], ["in-gs", "train"]) == ["in-gs"]
-    assert not {"together", "in-s3", "in-gs"} & {*cases.programs_of(USUAL)}
+    assert cases.programs_with(["workers"]) == ["together"]
+    assert cases.programs_with(["stores"])[:2] == ["in-s3", "in-gs"]
+    assert cases.programs_with(["stores"], ["in-gs", "train"]) == ["in-gs"]
+    assert not {"together", "in-s3", "in-gs"} & {*cases.programs_with(USUAL)}
     errors = cases.every("errors", PROGRAMS["train"], profile, random.Random(0))
     assert "errors:train:EDQUOT-lasting:write:run/a:2" in errors
     assert "errors:train:EIO-once:read:run/b:1" in errors
@@ -515,7 +515,7 @@ def test_what_is_disturbed_goes_on_as_if_nothing_had_happened(tmp_path):
     assert len(found) == most
     assert {each["case"].partition(":")[0] for each in found} == {*USUAL}
     tried = {each["case"].split(":")[1] for each in found}
-    assert tried == {*(names or cases.programs_of(USUAL))}
+    assert tried == {*(names or cases.programs_with(USUAL))}
 
 
 def test_workers_that_are_disturbed_at_random_go_on():

@@ -34,7 +34,7 @@ def test_a_rate_is_the_inverse_of_the_time():
         ),
         "SRU": Result({"parameters": 2}, [Reading(1.0, 0.5, 2**20)] * 2),
     }
-    rows = recurrent.rows_of(results)
+    rows = recurrent.length_rows(results)
     assert rows[1]["rate_to_lstm"] == {"min": 2.0, "median": 2.5, "max": 3.0}
     assert rows[1]["processor_rate_to_lstm"] == {"min": 2.0, "median": 3.0, "max": 4.0}
     sizes = {"batch_size": 2, "time_steps": 5, "mode": "train"}

@@ -345,8 +345,8 @@ def test_a_mixture_has_as_many_experts_as_its_config():
     }
     config = configs.load("ptb_mos", "released")
     config.model.update(depth=5, dilation_rate=(1, 2), auxiliary_every=3)
-    source = released.model_of(state_dict() | mixture, config)
-    config = released.with_told_sizes(
+    source = released.language_model(state_dict() | mixture, config)
+    config = released.with_sizes_from_shapes(
         config, source, {"model.depth", "model.dilation_rate"}
     )
     with pytest.raises(

@@ -131,7 +131,7 @@ def test_truncations_are_parts_of_one_optimization(trained):
         state = state or task.initial_state()
         total, count, state, _ = task.loss(tf.constant([number]), state)
         found.append(total / count)
-    family = experiment.of_splits(config, None)["train"]
+    family = experiment.split_optimizees(config, None)["train"]
     draw = family.draw(tf.constant([config.seed, 2], tf.int64), 4)
     whole = rules.losses(rules.learned(network), draw, 6)[1:]
     expected = tf.reduce_mean(tf.reshape(whole, [2, 3, 4]), -1)
@@ -247,7 +247,7 @@ def test_rates_are_tuned_on_draws_of_their_own(trained, few_trials):
     setting = evaluation.settings(config)[-1]
     assert setting.steps == 60
     outcomes = list(evaluation.evaluate(setting, networks, config, None, 4))
-    family = experiment.of_splits(config, None)
+    family = experiment.split_optimizees(config, None)
     for name in rules.TUNED:
         (found,) = [each for each in outcomes if each.optimizer == name]
         finals = {}

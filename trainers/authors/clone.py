@@ -40,7 +40,7 @@ def load(clone: str | None, name: str) -> Any:
     """Returns a module of the authors' folder `TrellisNet`, such as "model".
 
     Raises:
-        ValueError: There is no clone, or it is not one of their repository.
+        ValueError: there is no clone, or it is not one of their repository.
     """
     folder = check(clone, name)
     sys.path.insert(0, str(folder))  # they import each other

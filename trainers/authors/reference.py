@@ -26,13 +26,15 @@ class _InTraining:
     """Modules of theirs and their optimizer.
 
     Args:
-        modules: The modules.
-        config: The run's config.
+        modules: the modules.
+        config: the run's config.
     """
 
     def __init__(self, modules: Sequence[torch.nn.Module], config: ConfigDict):
         self._modules, self._config = modules, config
-        self._parameters = [each for module in modules for each in module.parameters()]
+        self._parameters = [
+            parameter for module in modules for parameter in module.parameters()
+        ]
         rate, decay = config.optimizer.learning_rate, config.optimizer.weight_decay
         make = _optimizer(config.optimizer.name)
         self._optimizer = make(self._parameters, lr=rate, weight_decay=decay)
@@ -65,12 +67,12 @@ class Reference(_InTraining):
     """The authors' language model in training, with weights that their own code draws.
 
     Args:
-        clone: The folder of their repository.
-        config: The run's config, without dropout.
+        clone: the folder of their repository.
+        config: the run's config, without dropout.
         vocabulary_size: V.
 
     Raises:
-        ValueError: The clone is not one of their repository, or their code cannot build the model,
+        ValueError: the clone is not one of their repository, or their code cannot build the model,
             or torch has no such optimizer.
     """
 
@@ -94,11 +96,11 @@ class Reference(_InTraining):
         """Trains on a batch.
 
         Args:
-            ids: [B, T].
-            targets: [B, T], the next tokens.
+            ids: `[B, T]`.
+            targets: `[B, T]`, the next tokens.
 
         Returns:
-            What the step computed, by the names of `verify.Ours.step`; the gradients before
+            what the step computed, by the names of `verify.Ours.step`; the gradients before
             clipping, by the names of `weights`.
         """
         self._optimizer.zero_grad()
@@ -116,14 +118,14 @@ class Reference(_InTraining):
         gradients, norm = self._update(loss)
         self._hidden = hidden
         hidden, cell = (part[:, :, 0] for part in hidden)
-        found = {"outputs": raw[:, self._horizon :], "hidden": hidden, "cell": cell}
-        found |= {**terms, "loss": loss, "gradient_norm": norm}
-        return {name: _array(tensor) for name, tensor in found.items()}, gradients
+        values = {"outputs": raw[:, self._horizon :], "hidden": hidden, "cell": cell}
+        values |= {**terms, "loss": loss, "gradient_norm": norm}
+        return {name: _array(tensor) for name, tensor in values.items()}, gradients
 
     def _terms(
         self, raw: Any, output: Any, decoded: Any, auxiliary: Any, targets: Any
     ) -> dict[str, Any]:
-        """Returns their loss terms; `auxiliary` is [B, M, T, ...], the others [B, T, ...]."""
+        """Returns their loss terms; `auxiliary` is `[B, M, T, ...]`, the others `[B, T, ...]`."""
         settings, horizon = self._config.model, self._horizon
         terms = dict.fromkeys(_TERMS, torch.zeros(()))
         terms["prediction"] = self._nll(decoded, targets)
@@ -159,12 +161,12 @@ class PixelReference(_InTraining):
     """The authors' classifier of pixel sequences in training; each sequence begins anew.
 
     Args:
-        clone: The folder of their repository.
-        config: The run's config, without dropout.
-        channels: The channels of a pixel.
+        clone: the folder of their repository.
+        config: the run's config, without dropout.
+        channels: the channels of a pixel.
 
     Raises:
-        ValueError: As for `Reference`.
+        ValueError: as for `Reference`.
     """
 
     def __init__(self, clone: str | None, config: ConfigDict, channels: int):
@@ -189,11 +191,11 @@ class PixelReference(_InTraining):
         """Trains on a batch.
 
         Args:
-            images: [B, T, p], normalised, the pixels in the order in which they are read.
-            labels: [B].
+            images: `[B, T, p]`, normalised, the pixels in the order in which they are read.
+            labels: `[B]`.
 
         Returns:
-            As `Reference.step`, by the names of `verify.OurClassifier.step`.
+            as `Reference.step`, by the names of `verify.OurClassifier.step`.
         """
         self._optimizer.zero_grad()
         sequences = torch.tensor(images, dtype=torch.float64).transpose(1, 2)
@@ -201,8 +203,8 @@ class PixelReference(_InTraining):
         log_probs, _ = self._model(sequences, hidden)
         loss = functional.nll_loss(log_probs, torch.tensor(labels).long())
         gradients, norm = self._update(loss)
-        found = {"log_probs": log_probs, "loss": loss, "gradient_norm": norm}
-        return {name: _array(tensor) for name, tensor in found.items()}, gradients
+        values = {"log_probs": log_probs, "loss": loss, "gradient_norm": norm}
+        return {name: _array(tensor) for name, tensor in values.items()}, gradients
 
 
 def _begin(config: ConfigDict) -> None:
@@ -215,7 +217,7 @@ def _optimizer(name: str) -> type[torch.optim.Optimizer]:
     """Returns torch's optimizer of the same formula."""
     theirs = OPTIMIZERS[name].torch_name
     if theirs is None:
-        known = [each for each, kind in OPTIMIZERS.items() if kind.torch_name]
+        known = [key for key, kind in OPTIMIZERS.items() if kind.torch_name]
         raise ValueError(
             f"`config.optimizer.name` must be one that torch has too, of {known}. "
             f"Received: config.optimizer.name={name!r}"

@@ -11,37 +11,37 @@ from keras_trellis import TrellisClassifier, TrellisLM, convert
 from trainers.tasks import schema
 
 Arrays = Mapping[str, np.ndarray]  # by their names
-TOLD = (
+IN_SHAPES = (
     "units",
     "kernel_size",
     "weight_normalization",
     "embedding_units",
     "output_units",
 )
-UNTOLD = ("depth", "dilation_rate")
+NOT_IN_SHAPES = ("depth", "dilation_rate")
 _AUXILIARY = ("model.auxiliary_every", "model.auxiliary_weight")
 
 
-def model_of(arrays: Arrays, config: ConfigDict) -> TrellisLM:
+def language_model(arrays: Arrays, config: ConfigDict) -> TrellisLM:
     """Returns a model with a state dict's weights, for evaluation.
 
     Args:
         arrays: name -> array.
-        config: The run's config, for sizes that no shape tells.
+        config: the run's config, for sizes that no shape tells.
 
     Raises:
-        ValueError: A name is missing or unknown, an array has the wrong shape, or the config's
+        ValueError: a name is missing or unknown, an array has the wrong shape, or the config's
             model is not a trellis network.
     """
     check_kind(config)
-    untold = {name: config.model[name] for name in UNTOLD}
+    fields = {name: config.model[name] for name in NOT_IN_SHAPES}
     if config.model.head == "adaptive":
         _check_split_softmax(arrays)
-        untold["cutoffs"] = config.model.adaptive.cutoffs
-    return convert.language_model_from_torch(arrays, dtype=config.model.dtype, **untold)
+        fields["cutoffs"] = config.model.adaptive.cutoffs
+    return convert.language_model_from_torch(arrays, dtype=config.model.dtype, **fields)
 
 
-def classifier_of(
+def classifier(
     arrays: Arrays,
     config: ConfigDict,
     permutation: Sequence[int] | None,
@@ -50,15 +50,15 @@ def classifier_of(
 
     Args:
         arrays: name -> array.
-        config: The run's config, for sizes that no shape tells.
-        permutation: The order of the pixels, or None.
+        config: the run's config, for sizes that no shape tells.
+        permutation: the order of the pixels, or None.
 
     Raises:
-        ValueError: A name is missing or unknown, or an array has the wrong shape.
+        ValueError: a name is missing or unknown, or an array has the wrong shape.
     """
-    untold = {name: config.model[name] for name in UNTOLD}
+    fields = {name: config.model[name] for name in NOT_IN_SHAPES}
     return convert.classifier_from_torch(
-        arrays, **untold, permutation=permutation, dtype=config.model.dtype
+        arrays, **fields, permutation=permutation, dtype=config.model.dtype
     )
 
 
@@ -81,7 +81,7 @@ def check_kind(config: ConfigDict) -> None:
         )
 
 
-def with_told_sizes(
+def with_sizes_from_shapes(
     config: ConfigDict, model: TrellisLM | TrellisClassifier, given: Set[str]
 ) -> ConfigDict:
     """Returns a config with the sizes that shapes tell.
@@ -91,39 +91,23 @@ def with_told_sizes(
     then off unless they are given.
 
     Args:
-        config: The run's config.
-        model: From `model_of` or `classifier_of`.
-        given: The fields that the command line gave, such as "model.depth".
+        config: the run's config.
+        model: from `language_model` or `classifier`.
+        given: the fields that the command line gave, such as "model.depth".
 
     Raises:
-        ValueError: A given size contradicts the shapes; `UNTOLD` are not given and the preset has
-            other sizes; or the values do not go together.
+        ValueError: a given size contradicts the shapes; `NOT_IN_SHAPES` are not given and the
+            preset has other sizes; or the values do not go together.
     """
     trellis: Any = model.trellis
-    sizes = {**trellis.get_config(), **model.get_config()}
+    all_sizes = {**trellis.get_config(), **model.get_config()}
     # A size is None if the preset has none, as a classifier has no word vectors.
-    told = {name: sizes[name] for name in TOLD if config.model[name] is not None}
-    differing = []
-    for name, value in told.items():
-        had = config.model[name]
-        if had == value:
-            continue
-        if f"model.{name}" in given:
-            raise ValueError(
-                f"`config.model.{name}` must be {value}, by the shapes in the file. Received: "
-                f"config.model.{name}={had}"
-            )
-        differing.append(f"{name} {value} (preset: {had})")
-    missing = [
-        f"--config.model.{name}" for name in UNTOLD if f"model.{name}" not in given
-    ]
-    if differing and missing:
-        raise ValueError(
-            f"the file's sizes are not the preset {config.preset}'s: {', '.join(differing)}; give "
-            f"{' and '.join(missing)}, which no shape tells"
-        )
+    sizes = {
+        name: all_sizes[name] for name in IN_SHAPES if config.model[name] is not None
+    }
+    _check_sizes(config, sizes, given)
     config = config.copy_and_resolve_references()
-    config.model.update(told)
+    config.model.update(sizes)
     from_top = config.model.auxiliary_from == "top"
     beyond = config.model.auxiliary_every > config.model.depth - from_top
     if beyond and not given & set(_AUXILIARY):
@@ -132,11 +116,36 @@ def with_told_sizes(
     return config
 
 
+def _check_sizes(config: ConfigDict, sizes: Mapping[str, Any], given: Set[str]) -> None:
+    """Raises ValueError if sizes contradict given ones, or need ones that are not given."""
+    differing = []
+    for name, value in sizes.items():
+        expected = config.model[name]
+        if expected == value:
+            continue
+        if f"model.{name}" in given:
+            raise ValueError(
+                f"`config.model.{name}` must be {value}, by the shapes in the file. Received: "
+                f"config.model.{name}={expected}"
+            )
+        differing.append(f"{name} {value} (preset: {expected})")
+    missing = [
+        f"--config.model.{name}"
+        for name in NOT_IN_SHAPES
+        if f"model.{name}" not in given
+    ]
+    if differing and missing:
+        raise ValueError(
+            f"the file's sizes are not the preset {config.preset}'s: {', '.join(differing)}; give "
+            f"{' and '.join(missing)}, which no shape tells"
+        )
+
+
 def give_weights(model: keras.Model, source: keras.Model) -> None:
-    """Copies the weights of a model from `model_of` or `classifier_of` to a config's model.
+    """Copies the weights of a model from `language_model` or `classifier` to a config's model.
 
     Raises:
-        ValueError: The config's model has other weights.
+        ValueError: the config's model has other weights.
     """
     mine, other = (
         [tuple(v.shape) for v in m.trainable_variables] for m in (model, source)

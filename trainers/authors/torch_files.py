@@ -30,7 +30,7 @@ def read_state_dict(path: epath.PathLike) -> dict[str, np.ndarray]:
     """Reads the tensors of a file that `torch.save` wrote of a state dict.
 
     Args:
-        path: The file, in either of torch's formats.
+        path: the file, in either of torch's formats.
 
     Returns:
         name -> array, in the file's order; bfloat16 as float32, which holds it exactly.
@@ -38,7 +38,7 @@ def read_state_dict(path: epath.PathLike) -> dict[str, np.ndarray]:
     Raises:
         ValueError: torch is not installed; or the file is damaged, is not torch's, or holds
             anything but tensors by name. The message names code in it, which does not run.
-        OSError: The file cannot be read.
+        OSError: the file cannot be read.
     """
     module, path = torch(), epath.Path(path)
     content = path.read_bytes()
@@ -77,9 +77,9 @@ def _reason(content: bytes, error: Exception) -> str:
     message = str(error)
     if not content:
         return "it is empty"
-    if found := _CODE.search(message):
+    if match := _CODE.search(message):
         return (
-            f"it refers to {found[1]!r}, which is not run (docs/authors.md has advice)"
+            f"it refers to {match[1]!r}, which is not run (docs/authors.md has advice)"
         )
-    found = _REASON.search(message)
-    return found[1] if found else (message.splitlines() or [type(error).__name__])[0]
+    match = _REASON.search(message)
+    return match[1] if match else (message.splitlines() or [type(error).__name__])[0]

@@ -27,12 +27,12 @@ class Block(keras.layers.Layer):
     """A layer of a `CausalLayer`.
 
     Attributes:
-        reach: How many time steps before its own an output depends on.
-        pasts: Steps and channels of each tensor that it needs of its past; known once it is built.
+        reach: how many time steps before its own an output depends on.
+        pasts: steps and channels of each tensor that it needs of its past; known once it is built.
 
     Args:
-        units: Channels of the outputs.
-        kernel_initializer: Of all kernels.
+        units: channels of the outputs.
+        kernel_initializer: of all kernels.
         **kwargs: `name`, `dtype` and `trainable` of every Keras layer.
     """
 
@@ -58,14 +58,14 @@ class Block(keras.layers.Layer):
         """Runs the next steps.
 
         Args:
-            sequences: The steps, `[B, n, p]`.
-            pasts: What it needs of its past, each `[B, W, C]`; zeros before the first step.
-            valid: Bool `[B, W']`: which of the last W' steps there have been. W' is at least the
+            sequences: the steps, `[B, n, p]`.
+            pasts: what it needs of its past, each `[B, W, C]`; zeros before the first step.
+            valid: bool `[B, W']`: which of the last W' steps there have been. W' is at least the
                 greatest W.
-            training: Whether to drop.
+            training: whether to drop.
 
         Returns:
-            Outputs `[B, n, units]`, and each past with its steps appended, `[B, W + n, C]`.
+            outputs `[B, n, units]`, and each past with its steps appended, `[B, W + n, C]`.
         """
         raise NotImplementedError
 
@@ -75,7 +75,7 @@ class Block(keras.layers.Layer):
         None: it has no `call_on`.
 
         Args:
-            outputs: The grid.
+            outputs: the grid.
             steps: T; None where it is unknown.
         """
         return None
@@ -90,10 +90,10 @@ class Block(keras.layers.Layer):
         """Computes the outputs at the steps of a grid, with nothing before the first step.
 
         Args:
-            sequences: The inputs at the steps that `read` returned, `[B, n, p]`.
-            outputs: The grid, of n' steps.
+            sequences: the inputs at the steps that `read` returned, `[B, n, p]`.
+            outputs: the grid, of n' steps.
             steps: T, an integer or a scalar.
-            training: Whether to drop.
+            training: whether to drop.
 
         Returns:
             `[B, n', units]`.
@@ -122,9 +122,9 @@ class CausalLayer(SequenceLayer):
     than a call for all outputs, as it draws none for the steps that are left out.
 
     Args:
-        blocks: The blocks, each a `Block`.
-        dropout: Rate at which channels of the input are dropped, for all time steps alike.
-        **kwargs: As for `keras_trellis.RecurrentLayer`, and `seed`.
+        blocks: the blocks, each a `Block`.
+        dropout: rate at which channels of the input are dropped, for all time steps alike.
+        **kwargs: as for `keras_trellis.RecurrentLayer`, and `seed`.
 
     Raises:
         ValueError: `stateful` is True.
@@ -133,7 +133,7 @@ class CausalLayer(SequenceLayer):
     def __init__(
         self, blocks: Sequence[Any], *, dropout: float = 0.0, **kwargs: Any
     ) -> None:
-        blocks = [deserialized(each) for each in blocks]
+        blocks = [deserialized(block) for block in blocks]
         if kwargs.get("dtype") is None:
             kwargs["dtype"] = blocks[0].dtype_policy
         super().__init__(**kwargs)
@@ -248,7 +248,7 @@ class CausalLayer(SequenceLayer):
         """Runs the blocks; a masked step has the output before it, first of all `before`."""
         plan = masks.packing(mask)
         outputs = self.drop(masks.pack(sequences, plan), training=training)
-        last, present, *flat = (tf.cast(each, self.compute_dtype) for each in cache)
+        last, present, *flat = (tf.cast(tensor, self.compute_dtype) for tensor in cache)
         # Steps that packing moved to the end count as valid: no valid step reads them.
         new = tf.ones_like(outputs[..., :1])
         presents = pad_left(present[..., None], new)
@@ -257,13 +257,13 @@ class CausalLayer(SequenceLayer):
         rows = tf.shape(outputs)[0]
         for block, pasts in self._with_pasts(flat, rows):
             outputs, padded = block(outputs, pasts, present > 0, training=training)
-            for past, each in zip(pasts, padded, strict=True):
-                after.append(masks.last_valid_steps(each, past.shape[1], plan))
+            for past, steps in zip(pasts, padded, strict=True):
+                after.append(masks.last_valid_steps(steps, past.shape[1], plan))
         (final,) = masks.last_valid((outputs,), plan, (last,))
         sizes = self.state_units[1:]
         flat = [
-            tf.reshape(each, [rows, size])
-            for each, size in zip(after, sizes, strict=True)
+            tf.reshape(tensor, [rows, size])
+            for tensor, size in zip(after, sizes, strict=True)
         ]
         return masks.unpack(outputs, plan, before), (final, *flat)
 

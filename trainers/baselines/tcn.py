@@ -30,12 +30,12 @@ class TemporalBlock(Block):
     Recurrent Networks for Sequence Modeling", figure 1; without its weight normalisation.
 
     Args:
-        units: Channels of the outputs.
-        kernel_size: Taps of each convolution.
-        dilation_rate: The distance between two taps in time steps.
-        dropout: Rate at which numbers are dropped after each convolution.
-        seed: Of the dropout masks.
-        kernel_initializer: Of all kernels.
+        units: channels of the outputs.
+        kernel_size: taps of each convolution.
+        dilation_rate: the distance between two taps in time steps.
+        dropout: rate at which numbers are dropped after each convolution.
+        seed: of the dropout masks.
+        kernel_initializer: of all kernels.
         **kwargs: `name`, `dtype` and `trainable` of every Keras layer.
     """
 
@@ -118,11 +118,11 @@ class TemporalBlock(Block):
             stride = before.stride or 1
             dilation, width = self.dilation_rate // stride, self._steps // stride
             padded = pad_left(zeros(hidden, width, hidden.shape[-1]), hidden)
-            kept = schedule.cut(before, after, steps)
-            convolved = self._convolve_on(place, padded, dilation, width, kept)
+            cut = schedule.cut(before, after, steps)
+            convolved = self._convolve_on(place, padded, dilation, width, cut)
             hidden = self._activated(convolved, training)
-        kept = schedule.cut(grids[0], outputs, steps)
-        return self._joined(hidden, keep_steps(sequences, kept))
+        cut = schedule.cut(grids[0], outputs, steps)
+        return self._joined(hidden, keep_steps(sequences, cut))
 
     def _grids(self, outputs: Grid, steps: int | None) -> list[Grid]:
         """Returns the steps that each convolution reads, the lower one's first, and the outputs."""
@@ -137,6 +137,7 @@ class TemporalBlock(Block):
 
     def _joined(self, hidden: tf.Tensor, sequences: tf.Tensor) -> tf.Tensor:
         """Returns the block's outputs, of those of its convolutions and of its inputs."""
+        # Its weights were added after those of the convolutions.
         shortcut = self._convolve(-1, sequences, 1, 0) if self._widens else sequences
         return tf.nn.relu(hidden + shortcut)
 
@@ -148,15 +149,15 @@ class TemporalBlock(Block):
         return causal_convolution(padded, kernel, dilation, width) + bias
 
     def _convolve_on(
-        self, place: int, padded: tf.Tensor, dilation: int, width: int, kept: Kept
+        self, place: int, padded: tf.Tensor, dilation: int, width: int, cut: Kept
     ) -> tf.Tensor:
         """Returns the steps that are kept of what `_convolve` returns."""
         kernel, bias = self._weights(place, padded)
         if dilation > 1:  # TensorFlow has no convolution with a dilation and a stride
-            return strided_convolution(padded, kernel, dilation, width, kept) + bias
+            return strided_convolution(padded, kernel, dilation, width, cut) + bias
         # Forwards and backwards it takes a fifth of the time of joined taps of which half are kept.
-        padded = keep_steps(padded, Kept(kept.begin, 1))
-        return tf.nn.conv1d(padded, kernel, kept.every, "VALID") + bias
+        padded = keep_steps(padded, Kept(cut.begin, 1))
+        return tf.nn.conv1d(padded, kernel, cut.every, "VALID") + bias
 
     def _weights(self, place: int, like: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         kernel, bias = self.kernels[place], self.biases[place]

@@ -26,12 +26,12 @@ class AttentionBlock(Block):
     part: Xiong et al. (2020); the numbers for distances: Raffel et al. (2020), one a distance.
 
     Args:
-        units: Channels of inputs and outputs.
-        heads: Attention heads; each has `units // heads` channels.
-        context: How many time steps a step attends to, its own included.
-        dropout: Rate at which numbers are dropped before they join a shortcut.
-        seed: Of the dropout masks.
-        kernel_initializer: Of all kernels.
+        units: channels of inputs and outputs.
+        heads: attention heads; each has `units // heads` channels.
+        context: how many time steps a step attends to, its own included.
+        dropout: rate at which numbers are dropped before they join a shortcut.
+        seed: of the dropout masks.
+        kernel_initializer: of all kernels.
         **kwargs: `name`, `dtype` and `trainable` of every Keras layer.
     """
 
@@ -95,8 +95,9 @@ class AttentionBlock(Block):
         normed = self.norms[0](sequences)
         queries, *new = (projection(normed) for projection in self.projections)
         keys, values = (
-            pad_left(past, each) for past, each in zip(pasts, new, strict=True)
+            pad_left(past, present) for past, present in zip(pasts, new, strict=True)
         )
+        # Another block may reach further back.
         valid = valid[:, valid.shape[1] - self.reach :]
         attended = self.join(self._attend(queries, keys, values, valid))
         hidden = sequences + self.drop(attended, training=training)
@@ -113,10 +114,11 @@ class AttentionBlock(Block):
         within = (distance >= 0) & (distance < self.context)
         now = tf.ones([tf.shape(valid)[0], steps], tf.bool)
         there = tf.concat([valid, now], axis=1)
+        # The mask leaves out the distances that the table does not have.
         index = tf.clip_by_value(distance, 0, self.reach)
         bias = tf.gather(tf.cast(self.distances, queries.dtype), index, axis=1)
         attended = keras.ops.dot_product_attention(
-            *(self._heads(each) for each in (queries, keys, values)),
+            *(self._heads(tensor) for tensor in (queries, keys, values)),
             bias=bias[None],
             mask=within & there[:, None, None],
         )
@@ -141,9 +143,9 @@ class DenseBlock(Block):
     """A dense layer as a block: it reads a step by itself.
 
     Args:
-        units: Channels of the outputs.
-        normalize: Whether to normalise the inputs first, as after the last `AttentionBlock`.
-        kernel_initializer: Of the kernel.
+        units: channels of the outputs.
+        normalize: whether to normalise the inputs first, as after the last `AttentionBlock`.
+        kernel_initializer: of the kernel.
         **kwargs: `name`, `dtype` and `trainable` of every Keras layer.
     """
 

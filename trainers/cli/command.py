@@ -26,13 +26,13 @@ class Status(enum.IntEnum):
     """Exit statuses of commands. After a signal it is 128 plus the signal's number.
 
     Attributes:
-        DONE: The command has done its work.
-        DIFFERENT: A comparison found a difference. An unexpected error has the same status.
-        REFUSED: A flag, a file or a folder cannot be used; the message says why.
-        NOT_FINITE: The loss or the gradient is NaN or infinite, so training cannot continue.
-        NOT_KEPT: A result could not be written, so the run has not finished.
-        WORKER_LOST: Another worker of the run has ended or has not come.
-        TAKEN: The run's folder is gone, or another run has it.
+        DONE: the command has done its work.
+        DIFFERENT: a comparison found a difference. An unexpected error has the same status.
+        REFUSED: a flag, a file or a folder cannot be used; the message says why.
+        NOT_FINITE: the loss or the gradient is NaN or infinite, so training cannot continue.
+        NOT_KEPT: a result could not be written, so the run has not finished.
+        WORKER_LOST: another worker of the run has ended or has not come.
+        TAKEN: the run's folder is gone, or another run has it.
     """
 
     DONE = 0
@@ -57,9 +57,9 @@ def start(
     """Runs a command as this process.
 
     Args:
-        main: Takes the arguments that `parse_flags` returns, and returns the exit status.
-        parse_flags: Parses the command line; may be absl's `FLAGS`.
-        computes: Whether to print first, on stderr, the devices that the command computes on.
+        main: takes the arguments that `parse_flags` returns, and returns the exit status.
+        parse_flags: parses the command line; may be absl's `FLAGS`.
+        computes: whether to print first, on stderr, the devices that the command computes on.
     """
 
     def begin(argv: list[str]) -> int:
@@ -87,8 +87,8 @@ def exit_status(argv: list[str], work: Callable[[], int | None]) -> int:
     """Does a command's work; returns the exit status.
 
     Args:
-        argv: From `parse`; must be the command's name alone.
-        work: Returns a status, or None for DONE.
+        argv: from `parse`; must be the command's name alone.
+        work: returns a status, or None for DONE.
     """
     try:
         if len(argv) > 1:
@@ -109,7 +109,7 @@ def exit_status(argv: list[str], work: Callable[[], int | None]) -> int:
             if getattr(error, "errno", None) in _FULL
             else Status.REFUSED
         )
-        return fail(flag_errors.told(error), status)
+        return fail(flag_errors.format_error(error), status)
     except OUT_OF_MEMORY as error:
         return fail(out_of_memory(error), Status.REFUSED)
     except tf.errors.OpError as error:
@@ -122,12 +122,12 @@ def parse(argv: list[str], check: Callable[[], None] = lambda: None) -> list[str
     """Parses a command line and checks it; exits with one line if it is not valid.
 
     Args:
-        argv: The command line.
-        check: Raises an error if the flags do not go together.
+        argv: the command line.
+        check: raises an error if the flags do not go together.
     """
     try:
         # Read flag files first, since `--task` and `--preset` may be in one.
-        argv = _with_flags_of_files(argv)
+        argv = _expand_flagfiles(argv)
         # Only commands with `--task` have `--config` fields.
         rest = config_flags.parse(argv) if "task" in flags.FLAGS else flags.FLAGS(argv)
         flag_errors.check_paths()
@@ -135,11 +135,11 @@ def parse(argv: list[str], check: Callable[[], None] = lambda: None) -> list[str
     except stopping.OutputError:  # from --help
         raise
     except ERRORS as error:
-        sys.exit(fail(flag_errors.told(error), Status.REFUSED))
+        sys.exit(fail(flag_errors.format_error(error), Status.REFUSED))
     return rest
 
 
-def _with_flags_of_files(argv: list[str]) -> list[str]:
+def _expand_flagfiles(argv: list[str]) -> list[str]:
     for argument in argv:
         if argument.lstrip("-").startswith("flagfile="):
             refuse_pipe(argument.partition("=")[2])
@@ -176,8 +176,8 @@ def fail(message: str, status: Status) -> Status:
 def out_of_memory(error: Exception) -> str:
     """Returns a line about exhausted memory, with the part of the error that names the cause."""
     message = str(getattr(error, "message", error))
-    found = re.search("OOM when allocating.*", message)  # follows the names of a graph
-    what = (found[0] if found else message.split("\n", 1)[0])[:200]
+    match = re.search("OOM when allocating.*", message)  # follows the names of a graph
+    what = (match[0] if match else message.split("\n", 1)[0])[:200]
     why = f" ({what})" if what else ""
     return f"memory has run out{why}; docs/trainers.md says what needs less"
 

@@ -1,7 +1,7 @@
 """The flags `--config.FIELD=VALUE`: defined for a task and a preset, parsed, and checked."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import ml_collections
@@ -56,9 +56,9 @@ def define_flag(
     It defines nothing without `--task` or `--config_file`, since there is no config.
 
     Raises:
-        ValueError: The task, the preset or a field is unknown; the message has the nearest name. Or
+        ValueError: the task, the preset or a field is unknown; the message has the nearest name. Or
             the file is no config.
-        OSError: The file cannot be read.
+        OSError: the file cannot be read.
     """
     fields = overridden(argv)
     config = _named(argv, flag_values)
@@ -68,7 +68,13 @@ def define_flag(
                 f"--config.{fields[0]} was given without --task, whose field it is"
             )
         return
-    known = flatten(config)
+    _check_fields(fields, flatten(config))
+    config_flags.DEFINE_config_dict(
+        "config", config, "", flag_values=flag_values, sys_argv=list(argv)
+    )
+
+
+def _check_fields(fields: Iterable[str], known: Iterable[str]) -> None:
     for field in fields:
         if field in ("task", "preset"):
             raise ValueError(
@@ -77,9 +83,6 @@ def define_flag(
             )
         if field not in known:
             raise ValueError(unknown("--config field", field, known))
-    config_flags.DEFINE_config_dict(
-        "config", config, "", flag_values=flag_values, sys_argv=list(argv)
-    )
 
 
 def _named(
@@ -89,12 +92,21 @@ def _named(
     task, preset = (last_value(argv, name) for name in ("task", "preset"))
     file = last_value(argv, "config_file") if "config_file" in flag_values else None
     trains = "workdir" in flag_values and last_value(argv, "mode") in (None, "train")
-    if not file:
-        if task is None:
-            return None
-        if trains and (kept := _kept(argv, task, preset or configs.first_preset(task))):
-            return kept
-        return configs.load(task, preset)
+    if file:
+        return _from_file(argv, file, trains)
+    if task is None:
+        return None
+    saved = None
+    if trains:
+        saved = _run_config(argv, task, preset or configs.first_preset(task))
+    return saved or configs.load(task, preset)
+
+
+def _from_file(
+    argv: Sequence[str], file: str, trains: bool
+) -> ml_collections.ConfigDict:
+    """Returns the config of `--config_file`, with the values of the run it goes on with."""
+    task, preset = (last_value(argv, name) for name in ("task", "preset"))
     config = configs.read(file)
     if preset is not None:
         raise ValueError(
@@ -102,12 +114,12 @@ def _named(
         )
     if task not in (None, config.task):
         raise ValueError(f"--task={task} is not that of {file}, {config.task}")
-    if trains and (kept := _kept(argv, config.task, config.preset)):
-        return configs.read(file, flatten(kept))
+    if trains and (saved := _run_config(argv, config.task, config.preset)):
+        return configs.read(file, flatten(saved))
     return config
 
 
-def _kept(
+def _run_config(
     argv: Sequence[str], task: str, preset: str
 ) -> ml_collections.ConfigDict | None:
     """Returns the config of the run that a command goes on with, or None if it begins one.
@@ -141,9 +153,9 @@ def parse(
     `schema.check` later checks whether the values go together.
 
     Raises:
-        ValueError: As in `define_flag`; or a value has the wrong type or is out of its range. The
+        ValueError: as in `define_flag`; or a value has the wrong type or is out of its range. The
             message names the field, the value and what was expected.
-        flags.Error: Any other mistake in the flags.
+        flags.Error: any other mistake in the flags.
     """
     define_flag(argv, flag_values)
     try:

@@ -14,9 +14,9 @@ def described() -> str:
 
 
 def _gpus() -> list[str]:
-    found = tf.config.list_physical_devices("GPU")
-    details = [tf.config.experimental.get_device_details(gpu) for gpu in found]
-    counts = collections.Counter(each.get("device_name", "GPU") for each in details)
+    gpus = tf.config.list_physical_devices("GPU")
+    details = [tf.config.experimental.get_device_details(gpu) for gpu in gpus]
+    counts = collections.Counter(detail.get("device_name", "GPU") for detail in details)
     return [
         f"{count} x {name}" if count > 1 else name for name, count in counts.items()
     ]

@@ -19,9 +19,9 @@ def lines(task: Task, path: epath.Path, data_dir: str | None) -> list[str]:
     """Returns the last lines of a finished run.
 
     Args:
-        task: Its task.
-        path: Its folder.
-        data_dir: The folder of its data files; None if it was given none.
+        task: its task.
+        path: its folder.
+        data_dir: the folder of its data files; None if it was given none.
     """
     commands = [
         (shlex.join([_python(), "-m", *command]), what)

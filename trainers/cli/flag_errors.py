@@ -18,28 +18,28 @@ _MISSING = re.compile(r"Missing value for flag (--\S+)")
 _REFUSED = re.compile(r"flag --([^=\s]+)=(.*?): ", re.DOTALL)
 
 
-def told(error: Exception, values: flags.FlagValues = flags.FLAGS) -> str:
+def format_error(error: Exception, values: flags.FlagValues = flags.FLAGS) -> str:
     """Returns a line for an error, also for one of absl's.
 
     Args:
-        error: From parsing or checking the flags.
-        values: The command's flags.
+        error: from parsing or checking the flags.
+        values: the command's flags.
     """
     message = str(error)
     if isinstance(error, flags.UnrecognizedFlagError):
         return _unknown(error.flagname, values)
     if isinstance(error, flags.IllegalFlagValueError) and (
-        found := _REFUSED.match(message)
+        match := _REFUSED.match(message)
     ):
-        name, value = found.groups()
+        name, value = match.groups()
         if name == "config":
             return (
                 "--config has no value of its own; --config.FIELD=VALUE changes a field"
             )
         if expected := name in values and expected_by(values[name].parser):
             return f"--{name} must be {expected}. Received: --{name}={value}"
-    if found := _MISSING.fullmatch(message):
-        return f"{found[1]} has no value; expected {found[1]}=VALUE"
+    if match := _MISSING.fullmatch(message):
+        return f"{match[1]} has no value; expected {match[1]}=VALUE"
     if isinstance(error, OSError) and error.strerror and error.filename is not None:
         return f"{error.filename}: {error.strerror}"
     return message.removeprefix("ERROR:: ")

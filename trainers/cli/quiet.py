@@ -45,7 +45,7 @@ def _held_back() -> Iterator[None]:
     with os.fdopen(os.memfd_create("stderr"), "r+", errors="replace") as held:
         os.dup2(held.fileno(), 2)
         try:
-            with _ends_told_to(stderr):
+            with _crash_output(stderr):
                 yield
             notice = _NOTICE
         finally:
@@ -59,7 +59,7 @@ def _held_back() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _ends_told_to(descriptor: int) -> Iterator[None]:
+def _crash_output(descriptor: int) -> Iterator[None]:
     """Sends the traceback of a crash and the line of a signal to a descriptor."""
     enabled = faulthandler.is_enabled()
     faulthandler.enable(descriptor)

@@ -23,7 +23,7 @@ FLAGS = flags.FLAGS
 Load = Callable[[epath.Path], Experiment]
 
 _TRAIN, WORKERS = "train", "workers"
-_OF_WORKERS = ("trainers.lm", "trainers.pixels")
+_WORKER_PROGRAMS = ("trainers.lm", "trainers.pixels")
 # What TensorFlow raises if another worker is gone.
 _BROKEN = (
     tf.errors.UnavailableError,
@@ -64,7 +64,7 @@ flags.DEFINE_bool(
     "Go on with a run that had another number of replicas (devices of all workers). Batches stay "
     "the same, and dropout draws other masks from there on.",
 )
-_MODES_OF = {
+_FLAG_MODES = {
     "allow_replicas_change": (_TRAIN,),
     "data_dir": (_TRAIN, "evaluate"),
     "config_file": (_TRAIN,),
@@ -78,23 +78,23 @@ def check_flags(
     argv: list[str],
     program: str,
     modes: Iterable[str],
-    modes_of: Mapping[str, tuple[str, ...]],
+    flag_modes: Mapping[str, tuple[str, ...]],
 ) -> None:
     """Checks the flags of a command before anything is read.
 
     Args:
-        argv: The command line.
-        program: The command's name, as in `Task.program`.
-        modes: The command's modes.
-        modes_of: The modes that use a flag, by the name of the command's own flag.
+        argv: the command line.
+        program: the command's name, as in `Task.program`.
+        modes: the command's modes.
+        flag_modes: the modes that use a flag, by the name of the command's own flag.
 
     Raises:
-        ValueError: A flag has no use in the mode, no run is named, or the task belongs to another
+        ValueError: a flag has no use in the mode, no run is named, or the task belongs to another
             command.
     """
     if FLAGS.mode not in modes:
         raise ValueError(names.unknown("--mode", FLAGS.mode, modes))
-    _check_mode({**_MODES_OF, **modes_of})
+    _check_mode({**_FLAG_MODES, **flag_modes})
     if FLAGS.mode == _TRAIN:
         command.require("task")
         schema.check(FLAGS.config)
@@ -125,7 +125,7 @@ def check_own_flags(argv: list[str], program: str, modes: Iterable[str]) -> None
     """Checks the flags of a command with tasks of its own, as `check_flags` does.
 
     Raises:
-        ValueError: As there. If --task is missing, the message names the command's tasks.
+        ValueError: as there. If --task is missing, the message names the command's tasks.
     """
     if not (FLAGS.task or FLAGS.workdir):
         known = ", ".join(registry.trained_by(program))
@@ -136,7 +136,7 @@ def check_own_flags(argv: list[str], program: str, modes: Iterable[str]) -> None
 def _check_workers(program: str) -> None:
     """Raises ValueError if the environment's workers do not go with the flags."""
     if FLAGS.distribute == WORKERS:
-        if program not in _OF_WORKERS:
+        if program not in _WORKER_PROGRAMS:
             raise ValueError(
                 f"--distribute must be none or mirrored for {program}. Received: "
                 f"--distribute={WORKERS}"
@@ -155,8 +155,8 @@ def _check_workers(program: str) -> None:
         )
 
 
-def _check_mode(modes_of: Mapping[str, tuple[str, ...]]) -> None:
-    for name, modes in modes_of.items():
+def _check_mode(flag_modes: Mapping[str, tuple[str, ...]]) -> None:
+    for name, modes in flag_modes.items():
         if FLAGS[name].present and FLAGS.mode not in modes:
             hint = "; training takes --config.seed" * (
                 name == "seed" and FLAGS.mode == _TRAIN
@@ -177,7 +177,7 @@ def trained_run(program: str) -> epath.Path:
     """Returns the folder of the run that the flags name, as `run_flags.trained_run` does.
 
     Raises:
-        ValueError: Another command trained the run.
+        ValueError: another command trained the run.
     """
     path, config = run_flags.trained_run()
     _check_task(program, config.task)
@@ -188,7 +188,7 @@ def train_by_flags(load: Load) -> command.Status:
     """Trains the run that the flags name; returns the exit status.
 
     Args:
-        load: Returns what to train; takes the run's folder.
+        load: returns what to train; takes the run's folder.
     """
     path = run_flags.workdir()
     if FLAGS.distribute != WORKERS:
@@ -207,7 +207,7 @@ def train_by_flags(load: Load) -> command.Status:
 def _train(load: Load, path: epath.Path, team: workers.Alone) -> command.Status:
     if team.is_chief:
         files.check_folder("workdir", path)
-    kept = f"checkpoints from before it, if any, are kept in {path}"
+    hint = f"checkpoints from before it, if any, are kept in {path}"
     distribute = None if FLAGS.distribute == WORKERS else FLAGS.distribute
     try:
         beside = runs.train(
@@ -219,10 +219,10 @@ def _train(load: Load, path: epath.Path, team: workers.Alone) -> command.Status:
             allow_replicas_change=FLAGS.allow_replicas_change,
         )
     except NonFiniteLossError as error:
-        return command.fail(f"{error}; {kept}", command.Status.NOT_FINITE)
+        return command.fail(f"{error}; {hint}", command.Status.NOT_FINITE)
     except command.OUT_OF_MEMORY as error:
         return command.fail(
-            f"{command.out_of_memory(error)}; {kept}", command.Status.REFUSED
+            f"{command.out_of_memory(error)}; {hint}", command.Status.REFUSED
         )
     if team.is_chief:
         task = registry.get(FLAGS.config.task)

@@ -35,7 +35,7 @@ def trained_run() -> tuple[epath.Path, ml_collections.ConfigDict]:
     """Returns the folder of the run that the flags name, and the run's config.
 
     Raises:
-        WorkdirError: The folder has no run.
+        WorkdirError: the folder has no run.
         ValueError: `--task` or `--preset` differs from the run's.
     """
     path = workdir()

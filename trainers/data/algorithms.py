@@ -24,8 +24,8 @@ class Written(NamedTuple):
     """Examples in symbols, numbers from 0 to `Algorithm.kinds` - 1.
 
     Attributes:
-        inputs: [B, T].
-        answers: [B, A].
+        inputs: `[B, T]`.
+        answers: `[B, A]`.
     """
 
     inputs: tf.Tensor
@@ -36,10 +36,10 @@ class Algorithm(NamedTuple):
     """What a network shall compute.
 
     Attributes:
-        sizes: How many values the first and the second number of a pair can have.
-        kinds: The number of kinds of symbols.
-        answer: The first time step of the answer, and that after it.
-        write: Takes the numbers of pairs, two int64 `[B]`.
+        sizes: how many values the first and the second number of a pair can have.
+        kinds: the number of kinds of symbols.
+        answer: the first time step of the answer, and that after it.
+        write: takes the numbers of pairs, two int64 `[B]`.
     """
 
     sizes: tuple[int, int]
@@ -61,17 +61,17 @@ class Algorithm(NamedTuple):
 
         Args:
             indices: int64 `[B]`, from 0 to `examples` - 1.
-            seed: From 0 to 2**32 - 1.
+            seed: from 0 to 2**32 - 1.
         """
-        of_first, of_second = self.sizes
-        first = indices % of_first
-        second = indices // of_first
+        first_size, second_size = self.sizes
+        first = indices % first_size
+        second = indices // first_size
         for turn in range(_ROUNDS):
             key = _ROUNDS * seed + turn
             if turn % 2:
-                second = (second + _hash(first, key) % of_second) % of_second
+                second = (second + _hash(first, key) % second_size) % second_size
             else:
-                first = (first + _hash(second, key) % of_first) % of_first
+                first = (first + _hash(second, key) % first_size) % first_size
         return first, second
 
     def at(self, indices: tf.Tensor, seed: int) -> Written:
@@ -114,7 +114,7 @@ def memorization(symbols: int, kinds: int) -> Algorithm:
 
     Args:
         symbols: n.
-        kinds: The number of kinds of symbols, the blank included.
+        kinds: the number of kinds of symbols, the blank included.
     """
     base, half = kinds - 1, symbols // 2
 

@@ -41,14 +41,14 @@ def prepare(
     """Downloads and prepares a data set by tensorflow-datasets, unless that has been done.
 
     Args:
-        builder: The data set's builder, which knows the checksums of its files.
-        what: As in `attempt`, like the other arguments.
-        url: One of the files that it downloads.
-        files: The names of its files.
-        instead: What needs no download.
+        builder: the data set's builder, which knows the checksums of its files.
+        what: as in `attempt`, like the other arguments.
+        url: one of the files that it downloads.
+        files: the names of its files.
+        instead: what needs no download.
 
     Raises:
-        OSError: The download failed.
+        OSError: the download failed.
     """
     if builder.data_path.exists():
         return
@@ -67,7 +67,7 @@ def _probe(url: str) -> None:
     address.
 
     Raises:
-        OSError: The server does not answer, or not with the file.
+        OSError: the server does not answer, or not with the file.
     """
     outcome: list[Exception | None] = []
 
@@ -94,13 +94,13 @@ def attempt(what: str, url: str, files: Iterable[str], instead: str) -> Iterator
     """Turns any failure of a download into an error that says how to go on without it.
 
     Args:
-        what: The data set.
-        url: The address.
-        files: The names of the data set's files.
-        instead: What needs no download.
+        what: the data set.
+        url: the address.
+        files: the names of the data set's files.
+        instead: what needs no download.
 
     Raises:
-        OSError: The server does not answer, or the download within the context failed.
+        OSError: the server does not answer, or the download within the context failed.
     """
     try:
         _probe(url)

@@ -41,14 +41,14 @@ class Source:
     """A corpus before encoding.
 
     Attributes:
-        name: The corpus's name.
-        labels: What errors call the text of each split.
-        checksums: The SHA-256 of each split's text.
-        open: Takes a split's name and returns its text, which the caller closes.
-        tokens: Returns the tokens of blocks of text, each of whole lines.
-        settings: The arguments of `Vocabulary.from_counts`.
-        form: A name for `tokens`, if a task has several.
-        raw: Whether the text is any bytes. Else it is UTF-8, and its last line gets a line break.
+        name: the corpus's name.
+        labels: what errors call the text of each split.
+        checksums: the SHA-256 of each split's text.
+        open: takes a split's name and returns its text, which the caller closes.
+        tokens: returns the tokens of blocks of text, each of whole lines.
+        settings: the arguments of `Vocabulary.from_counts`.
+        form: a name for `tokens`, if a task has several.
+        raw: whether the text is any bytes. Else it is UTF-8, and its last line gets a line break.
     """
 
     name: str
@@ -67,20 +67,20 @@ class Source:
         return {"format": _FORMAT, **text, "vocabulary": dict(self.settings)}
 
 
-def of_files(
+def source_from_files(
     name: str, paths: Mapping[str, epath.Path], tokens: Tokens, **settings: Any
 ) -> Source:
     """Returns the source of text files.
 
     Args:
-        name: The corpus's name.
-        paths: The file of each split.
-        tokens: As in `Source`.
-        **settings: Further fields of `Source`.
+        name: the corpus's name.
+        paths: the file of each split.
+        tokens: as in `Source`.
+        **settings: further fields of `Source`.
 
     Raises:
-        ValueError: A file is not UTF-8, or ends its lines with CR alone.
-        OSError: A file cannot be read.
+        ValueError: a file is not UTF-8, or ends its lines with CR alone.
+        OSError: a file cannot be read.
     """
     for path in paths.values():
         check(path)
@@ -102,17 +102,17 @@ def encoded(
     If another process encodes the corpus, this function waits for it.
 
     Args:
-        source: The corpus.
-        cache_dir: A local folder; it is created if it is missing.
+        source: the corpus.
+        cache_dir: a local folder; it is created if it is missing.
 
     Returns:
-        The vocabulary of the training text, and the int32 ids [N] of each split, read-only and
+        the vocabulary of the training text, and the int32 ids `[N]` of each split, read-only and
         memory-mapped.
 
     Raises:
-        ValueError: A split has too little text or is not UTF-8, or the vocabulary lacks one of its
+        ValueError: a split has too little text or is not UTF-8, or the vocabulary lacks one of its
             tokens and has no `<unk>`.
-        OSError: The cache cannot be written.
+        OSError: the cache cannot be written.
     """
     digest = hashlib.sha256(
         json.dumps(source.identity, sort_keys=True).encode()
@@ -202,12 +202,12 @@ def _blocks(
 
     Of a large text it prints from time to time how far it has come.
     """
-    size, told = 0, time.monotonic()
+    size, printed = 0, time.monotonic()
     with source.open(split) as text:
         for block in read_blocks(text, source.labels[split], raw=source.raw):
             size += len(block)
-            if time.monotonic() - told > _SECONDS:
-                told = time.monotonic()
+            if time.monotonic() - printed > _SECONDS:
+                printed = time.monotonic()
                 print(
                     f"encoding {source.labels[split]}: {size / 2**20:,.0f} MiB {doing}",
                     flush=True,

@@ -30,7 +30,7 @@ def check_regular(path: epath.PathLike, flag: str | None = None) -> None:
         OSError: it does not exist or cannot be examined.
     """
     path = as_path(path)
-    if (kind := _kind_of(path)) is None:
+    if (kind := _path_kind(path)) is None:
         return
     received = f"--{flag}={path}, which is {kind}" if flag else kind
     raise ValueError(
@@ -38,7 +38,7 @@ def check_regular(path: epath.PathLike, flag: str | None = None) -> None:
     )
 
 
-def _kind_of(path: epath.Path) -> str | None:
+def _path_kind(path: epath.Path) -> str | None:
     """Returns the kind of thing at a path in words, or None for a file."""
     if is_store(path):
         return "a folder" if path.is_dir() else None
@@ -60,7 +60,7 @@ def refuse_pipe(path: epath.PathLike) -> None:
     """Raises OSError for a pipe, a socket or a device, since reading one may block for ever."""
     kind = None
     with contextlib.suppress(OSError):  # reading will raise it again
-        kind = _kind_of(as_path(path))
+        kind = _path_kind(as_path(path))
     if kind in ("a pipe", "a socket", "a device"):
         raise OSError(errno.EINVAL, f"it is {kind}, no file", os.fspath(path))
 
@@ -143,13 +143,15 @@ def write_json(path: epath.PathLike, value: Mapping[str, Any]) -> None:
     """
     fields = json_value(value)
     text = (
-        json.dumps({**fields, CHECKSUM: checksum_of(fields)}, indent=2, allow_nan=False)
+        json.dumps(
+            {**fields, CHECKSUM: json_checksum(fields)}, indent=2, allow_nan=False
+        )
         + "\n"
     )
     write_atomically(path, lambda file: file.write(text.encode()))
 
 
-def checksum_of(fields: Mapping[str, Any]) -> str:
+def json_checksum(fields: Mapping[str, Any]) -> str:
     """Returns the checksum of a value of JSON."""
     return hashlib.sha256(json.dumps(fields, sort_keys=True).encode()).hexdigest()
 
@@ -206,7 +208,7 @@ def read_json(
         fields: required fields and their types; dots separate the names of nested groups.
 
     Returns:
-        The fields without the checksum.
+        the fields without the checksum.
 
     Raises:
         UnreadableError: the file is empty, cut off, not UTF-8, not JSON, lacks a field, or does not
@@ -221,12 +223,14 @@ def read_json(
         for field, kind in (fields or {}).items():
             _check_field(value, field, kind)
         checksum = value.pop(CHECKSUM, None)
-        if checksum is not None and checksum != checksum_of(value):
+        if checksum is not None and checksum != json_checksum(value):
             raise ValueError(
                 f"its values do not fit its `{CHECKSUM}` (take that line out if you have edited it)"
             )
     except (ValueError, RecursionError) as error:
-        raise UnreadableError(f"{path} is damaged: {_told(content, error)}") from error
+        raise UnreadableError(
+            f"{path} is damaged: {_json_problem(content, error)}"
+        ) from error
     return value
 
 
@@ -255,7 +259,7 @@ def is_file(path: epath.PathLike) -> bool:
     A path that cannot be examined counts as one, so that reading it gives the error.
     """
     try:
-        return _kind_of(as_path(path)) is None
+        return _path_kind(as_path(path)) is None
     except OSError:
         return True
 
@@ -275,7 +279,7 @@ def read_bytes(path: epath.PathLike) -> bytes:
 def spare_path(path: epath.PathLike) -> epath.Path:
     """Returns `PATH.unreadable` or, if that exists, `PATH.unreadable-2` and so on."""
     path = as_path(path)
-    taken = {each.name for each in path.parent.iterdir()}
+    taken = {entry.name for entry in path.parent.iterdir()}
     first = f"{path.name}.unreadable"
     names = itertools.chain([first], (f"{first}-{n}" for n in itertools.count(2)))
     return path.with_name(next(name for name in names if name not in taken))
@@ -319,7 +323,7 @@ def _json_kind(value: Any) -> str:
     return _JSON_KINDS[type(value)]
 
 
-def _told(content: bytes, error: Exception) -> str:
+def _json_problem(content: bytes, error: Exception) -> str:
     """Returns what is wrong with the content of a JSON file."""
     if not content.strip():
         return "it is empty"

@@ -5,7 +5,7 @@ MNIST    IDX files (http://yann.lecun.com/exdb/mnist), with gzip or without: big
 CIFAR-10 the binary version (https://www.cs.toronto.edu/~kriz/cifar.html): for each image a label,
          then 1,024 bytes of red, of green and of blue
 SVHN     Format 2 (http://ufldl.stanford.edu/housenumbers): Matlab files with X, the images' bytes
-         [32, 32, 3, N], and y, their labels, in which 10 is the digit 0
+         `[32, 32, 3, N]`, and y, their labels, in which 10 is the digit 0
 """
 
 import gzip
@@ -43,8 +43,8 @@ class Images(NamedTuple):
     """Images as sequences of pixels, with their classes.
 
     Attributes:
-        pixels: [N, height * width, channels] uint8; an image's pixels row by row.
-        labels: [N] int32; classes from 0 on.
+        pixels: `[N, height * width, channels]` uint8; an image's pixels row by row.
+        labels: `[N]` int32; classes from 0 on.
     """
 
     pixels: np.ndarray
@@ -55,7 +55,7 @@ def read_mnist(data_dir: epath.PathLike) -> dict[str, Images]:
     """Reads "train" and "test" of MNIST from its four files, in the files' order.
 
     Raises:
-        ValueError: A file is missing or not valid.
+        ValueError: a file is missing or not valid.
     """
     folder = to_path(data_dir)
     names = [name for pair in MNIST_FILES.values() for name in pair]
@@ -73,17 +73,17 @@ def read_cifar10(data_dir: epath.PathLike) -> dict[str, Images]:
     """Reads "train" and "test" of CIFAR-10 from its binary files, in the files' order.
 
     Args:
-        data_dir: The folder of the files, or the folder that holds `cifar-10-batches-bin`. Some of
+        data_dir: the folder of the files, or the folder that holds `cifar-10-batches-bin`. Some of
             the five training files may be missing.
 
     Raises:
-        ValueError: All training files or the test file are missing, or a file is not valid.
+        ValueError: all training files or the test file are missing, or a file is not valid.
     """
     folder = to_path(data_dir)
     if (folder / _CIFAR10_FOLDER).is_dir():
         folder = folder / _CIFAR10_FOLDER
-    found = [name for name in CIFAR10_FILES["train"] if is_there(folder / name)]
-    names = {"train": found or CIFAR10_FILES["train"], "test": CIFAR10_FILES["test"]}
+    present = [name for name in CIFAR10_FILES["train"] if is_there(folder / name)]
+    names = {"train": present or CIFAR10_FILES["train"], "test": CIFAR10_FILES["test"]}
     paths = find_files(
         folder, {name: name for split in SPLITS for name in names[split]}
     )
@@ -98,7 +98,7 @@ def read_svhn(data_dir: epath.PathLike) -> dict[str, Images]:
     """Reads "train" and "test" of SVHN, 32 x 32, from its Matlab files, in the files' order.
 
     Raises:
-        ValueError: A file is missing or not valid.
+        ValueError: a file is missing or not valid.
     """
     paths = find_files(data_dir, SVHN_FILES)
     return {split: _svhn(paths[split]) for split in SPLITS}
@@ -109,8 +109,8 @@ def _svhn(path: epath.Path) -> Images:
         with path.open("rb") as file:
             content = scipy.io.loadmat(file, variable_names=["X", "y"])
     except Exception as error:  # scipy raises many types
-        told = f"{type(error).__name__}: {error}"
-        raise _refusal(path, "be a Matlab file of version 5", told) from error
+        message = f"{type(error).__name__}: {error}"
+        raise _refusal(path, "be a Matlab file of version 5", message) from error
     missing = [name for name in ("X", "y") if name not in content]
     if missing:
         raise _refusal(path, "hold X and y", f"a file without {' and '.join(missing)}")
@@ -143,7 +143,7 @@ def _labelled(images: epath.Path, labels: epath.Path) -> Images:
 
 
 def _idx(path: epath.Path, shape: tuple[int, ...]) -> np.ndarray:
-    """Returns the bytes [N, *shape] of an IDX file."""
+    """Returns the bytes `[N, *shape]` of an IDX file."""
     content = _content(path)
     # 8 stands for bytes; the number of dimensions follows.
     magic = bytes([0, 0, 8, 1 + len(shape)])

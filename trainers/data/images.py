@@ -31,9 +31,9 @@ class ImageSet:
     """Images of some classes.
 
     Attributes:
-        train: The training images.
-        test: The test images.
-        classes: The name of each class.
+        train: the training images.
+        test: the test images.
+        classes: the name of each class.
     """
 
     train: Images
@@ -77,17 +77,17 @@ class ImageSource(NamedTuple):
     """A source of images.
 
     Attributes:
-        title: The name in messages.
-        read: Reads the images of each of `SPLITS` from the files in a folder.
-        classes: The name of each class.
-        shape: The shape of an image before it is read pixel by pixel: height and width, and
+        title: the name in messages.
+        read: reads the images of each of `SPLITS` from the files in a folder.
+        classes: the name of each class.
+        shape: the shape of an image before it is read pixel by pixel: height and width, and
             channels if there are several.
-        builder: Returns the builder for tensorflow-datasets; takes its arguments. None: the images
+        builder: returns the builder for tensorflow-datasets; takes its arguments. None: the images
             cannot be downloaded.
-        files: The names of the published files.
-        sizes: The published number of images of each split; None: nobody has published one.
-        mean: What is subtracted from values that go from 0 to 1, as by the authors' script.
-        deviation: What they are then divided by.
+        files: the names of the published files.
+        sizes: the published number of images of each split; None: nobody has published one.
+        mean: what is subtracted from values that go from 0 to 1, as by the authors' script.
+        deviation: what they are then divided by.
     """
 
     title: str
@@ -148,14 +148,14 @@ def load(
     """Loads images; warns if their number is not the published one.
 
     Args:
-        source: Which images.
-        data_dir: The folder of the files; None to download the published ones.
-        cache_dir: A local folder for downloads, which may be deleted at any time; None:
+        source: which images.
+        data_dir: the folder of the files; None to download the published ones.
+        cache_dir: a local folder for downloads, which may be deleted at any time; None:
             `downloads.DEFAULT_CACHE_DIR`.
 
     Raises:
-        ValueError: A file is missing or not valid, or there is nothing to download.
-        OSError: The images cannot be downloaded.
+        ValueError: a file is missing or not valid, or there is nothing to download.
+        OSError: the images cannot be downloaded.
     """
     if data_dir is not None:
         parts = source.read(data_dir)
@@ -169,13 +169,13 @@ def load(
             f"--data_dir must be the folder with the files of {source.title}, which cannot be "
             "downloaded. Received: --data_dir=None"
         )
-    _warn_of_a_part(source, {split: len(parts[split].labels) for split in SPLITS})
+    _warn_if_partial(source, {split: len(parts[split].labels) for split in SPLITS})
     return ImageSet(**parts, classes=source.classes)
 
 
-def _check(source: ImageSource, split: str, found: Images) -> None:
+def _check(source: ImageSource, split: str, content: Images) -> None:
     """Refuses what a source has read, if it is not what the source says of itself."""
-    pixels, labels = found
+    pixels, labels = content
     received = f"pixels {pixels.dtype} of shape {pixels.shape}, {len(labels)} labels"
     count, classes = len(pixels), len(source.classes)
     fits = pixels.dtype == np.uint8 and pixels.shape[1:] == source.sequence_shape
@@ -199,8 +199,8 @@ def normalise(source: ImageSource, pixels: np.ndarray | tf.Tensor) -> tf.Tensor:
     That is (pixel / 255 - mean) / deviation, by the data set's mean and deviation.
 
     Args:
-        source: Whose pixels.
-        pixels: From 0 to 255, of any shape.
+        source: whose pixels.
+        pixels: from 0 to 255, of any shape.
     """
     return (tf.cast(pixels, tf.float32) / 255 - source.mean) / source.deviation
 
@@ -209,8 +209,8 @@ def as_sequences(source: ImageSource, pictures: tf.Tensor) -> tf.Tensor:
     """Returns images `[B, *shape]` as the network reads them, row by row: `[B, T, p]` float32.
 
     Args:
-        source: Whose images.
-        pictures: From 0 to 255.
+        source: whose images.
+        pictures: from 0 to 255.
     """
     _, channels = source.sequence_shape
     return normalise(
@@ -222,12 +222,12 @@ def split(images: Images, validation: int, seed: int) -> tuple[Images, Images]:
     """Draws a validation part; both parts keep the order of `images`.
 
     Args:
-        images: The training images, N of them.
-        validation: The size of the validation part, from 1 to N - 1.
-        seed: The seed of the draw.
+        images: the training images, N of them.
+        validation: the size of the validation part, from 1 to N - 1.
+        seed: the seed of the draw.
 
     Returns:
-        The images that remain for training, and the validation part.
+        the images that remain for training, and the validation part.
 
     Raises:
         ValueError: `validation` is too large.
@@ -248,11 +248,11 @@ def split(images: Images, validation: int, seed: int) -> tuple[Images, Images]:
 
 def _prepared(
     source: ImageSource,
-    builder_of: Callable[..., tfds.core.DatasetBuilder],
+    make_builder: Callable[..., tfds.core.DatasetBuilder],
     cache: epath.Path,
 ) -> dict[str, Images]:
     with downloads.quiet():
-        builder = builder_of(data_dir=cache / "tensorflow_datasets")
+        builder = make_builder(data_dir=cache / "tensorflow_datasets")
         url = next(iter(builder.url_infos))
         instead = "what needs no download: --task=copy_memory or --task=adding"
         downloads.prepare(builder, source.title, url, source.files, instead)
@@ -270,7 +270,7 @@ def _examples(builder: tfds.core.DatasetBuilder, split: str) -> Images:
     )
 
 
-def _warn_of_a_part(source: ImageSource, sizes: dict[str, int]) -> None:
+def _warn_if_partial(source: ImageSource, sizes: dict[str, int]) -> None:
     if source.sizes is not None and sizes != source.sizes:
         logging.warning(
             "%s: these are not all of the published images, so that no result on them stands "

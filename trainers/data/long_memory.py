@@ -19,8 +19,8 @@ class Examples(NamedTuple):
     """Sequences and their targets.
 
     Attributes:
-        inputs: [N, T, p], as the network reads them except for the dtype.
-        targets: Classes [N] or [N, T], int32, or values [N], float32.
+        inputs: `[N, T, p]`, as the network reads them except for the dtype.
+        targets: classes `[N]` or `[N, T]`, int32, or values `[N]`, float32.
     """
 
     inputs: np.ndarray
@@ -37,11 +37,11 @@ def copy_memory(count: int, delay: int, generator: np.random.Generator) -> Examp
 
     Args:
         count: N.
-        delay: Time steps between the symbols and the answer, at least 1.
+        delay: time steps between the symbols and the answer, at least 1.
         generator: NumPy's generator.
 
     Returns:
-        Inputs [N, delay + 20, 1] uint8, targets [N, delay + 20] int32.
+        inputs `[N, delay + 20, 1]` uint8, targets `[N, delay + 20]` int32.
     """
     symbols = generator.integers(1, SYMBOLS + 1, (count, COPIED))
     inputs = np.zeros((count, delay + 2 * COPIED, 1), "uint8")
@@ -64,7 +64,7 @@ def adding(count: int, steps: int, generator: np.random.Generator) -> Examples:
         generator: NumPy's generator.
 
     Returns:
-        Inputs [N, T, 2] float32, targets [N] float32.
+        inputs `[N, T, 2]` float32, targets `[N]` float32.
     """
     inputs = np.zeros((count, steps, 2), "float32")
     inputs[..., 0] = generator.random((count, steps))

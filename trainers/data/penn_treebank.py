@@ -58,14 +58,14 @@ def published_files(data_dir: epath.PathLike) -> dict[str, epath.Path]:
     """Returns the three published files in a folder.
 
     Raises:
-        ValueError: A file is missing or differs.
+        ValueError: a file is missing or differs.
     """
     paths = find_files(data_dir, FILES)
     for split, expected in checksums().items():
-        found = sha256(paths[split])
-        if found != expected:
+        actual = sha256(paths[split])
+        if actual != expected:
             raise ValueError(
-                f"{paths[split]} is not the published file (its SHA-256 is {found}; expected "
+                f"{paths[split]} is not the published file (its SHA-256 is {actual}; expected "
                 f"{expected}); --task=text trains on other text"
             )
     return paths
@@ -77,12 +77,12 @@ def texts(
     """Returns the text of "train", "validation" and "test".
 
     Args:
-        data_dir: A folder of the three files; None to download them.
-        prepared_dir: Where tensorflow-datasets keeps its downloads and the prepared data set.
+        data_dir: a folder of the three files; None to download them.
+        prepared_dir: where tensorflow-datasets keeps its downloads and the prepared data set.
 
     Raises:
         ValueError: `data_dir` is not the published files' folder.
-        OSError: The files cannot be downloaded.
+        OSError: the files cannot be downloaded.
     """
     if data_dir is not None:
         paths = published_files(data_dir)

@@ -54,7 +54,7 @@ def _with_spaces(words: list[str], is_code: bool) -> Iterator[str]:
         is_attached = attaches or closes or word in _CLOSING
         if is_code:
             is_quoted = bool(is_open & _QUOTES)
-            is_attached |= word == "/" or _is_of_a_program(before, word, is_quoted)
+            is_attached |= word == "/" or _is_program_part(before, word, is_quoted)
         if not is_attached:
             yield " "
         yield word
@@ -63,7 +63,7 @@ def _with_spaces(words: list[str], is_code: bool) -> Iterator[str]:
         before = word
 
 
-def _is_of_a_program(before: str, word: str, is_quoted: bool) -> bool:
+def _is_program_part(before: str, word: str, is_quoted: bool) -> bool:
     """Returns whether a word belongs to the one before, as in `f(`, `x[` and `object.__init__`."""
     if word in ("(", "["):
         is_name = re.fullmatch(r"\w+|[)\]]+", before) is not None

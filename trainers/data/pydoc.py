@@ -25,7 +25,7 @@ def texts() -> dict[str, str]:
     """Returns the text of "train", "validation" and "test"; the last two are a tenth at most.
 
     Raises:
-        OSError: This Python comes without the text.
+        OSError: this Python comes without the text.
     """
     try:
         from pydoc_data.topics import topics

@@ -26,14 +26,14 @@ class SequenceData:
     """The examples of a task on sequences.
 
     Attributes:
-        train: The training examples.
-        validation: The examples that choose the best weights.
-        test: The examples that are scored once.
-        normalise: Turns inputs into what the network reads, float32.
-        outputs: How many numbers the network returns for one target.
-        classes: The name of each class of images; empty for other tasks.
-        permutation: The order in which the network reads the steps, or None.
-        answer: The first time step of the answer, and that after it; None: all time steps.
+        train: the training examples.
+        validation: the examples that choose the best weights.
+        test: the examples that are scored once.
+        normalise: turns inputs into what the network reads, float32.
+        outputs: how many numbers the network returns for one target.
+        classes: the name of each class of images; empty for other tasks.
+        permutation: the order in which the network reads the steps, or None.
+        answer: the first time step of the answer, and that after it; None: all time steps.
     """
 
     train: Examples
@@ -51,7 +51,7 @@ class SequenceData:
         return len(self.train.inputs)
 
     @property
-    def told(self) -> str:
+    def summary(self) -> str:
         """The same in words."""
         return f"{self.count:,} training sequences"
 
@@ -77,22 +77,22 @@ class StreamedData(SequenceData):
     """Training examples that no run reads twice; `train` has none of them, only their shapes.
 
     Attributes:
-        draw: Takes places in the order of examples, int64 `[B]`.
-        first: The place of the first training example; those that are held out come before.
-        each: The number of training examples of an epoch.
+        draw: takes places in the order of examples, int64 `[B]`.
+        first: the place of the first training example; those that are held out come before.
+        epoch_examples: the number of training examples of an epoch.
     """
 
     draw: Callable[[tf.Tensor], tuple[tf.Tensor, tf.Tensor]]
     first: int
-    each: int
+    epoch_examples: int
 
     @property
     def count(self) -> int:
         """The number of training examples of an epoch."""
-        return self.each
+        return self.epoch_examples
 
     @property
-    def told(self) -> str:
+    def summary(self) -> str:
         """The same in words."""
         return f"{self.count:,} new training sequences an epoch"
 
@@ -100,7 +100,7 @@ class StreamedData(SequenceData):
         self, batch_size: int, seed: int, epochs: int, first_step: int
     ) -> tf.data.Dataset:
         """Returns the batches of a run; the seed has determined the order already."""
-        steps = epochs * shuffling.steps_per_epoch(self.each, batch_size)
+        steps = epochs * shuffling.steps_per_epoch(self.epoch_examples, batch_size)
         within = tf.range(batch_size, dtype="int64")
 
         def batch(step: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
@@ -110,7 +110,7 @@ class StreamedData(SequenceData):
         return chosen.map(batch).prefetch(tf.data.AUTOTUNE)
 
 
-def of_images(
+def from_images(
     source: images.ImageSource,
     validation: int,
     seed: int,
@@ -123,29 +123,29 @@ def of_images(
     """Loads images.
 
     Args:
-        source: Where they come from.
-        validation: The number of training images to validate on.
-        seed: The seed of their choice, and of the order of the pixels.
-        permuted: Whether pixels are read in an order drawn from the seed.
-        permutation: The order with which a run began; None to draw it.
-        data_dir: The folder of the published files; None to download them.
-        cache_dir: A local folder for downloads; see `images.load`.
+        source: where they come from.
+        validation: the number of training images to validate on.
+        seed: the seed of their choice, and of the order of the pixels.
+        permuted: whether pixels are read in an order drawn from the seed.
+        permutation: the order with which a run began; None to draw it.
+        data_dir: the folder of the published files; None to download them.
+        cache_dir: a local folder for downloads; see `images.load`.
 
     Raises:
-        ValueError, OSError: The images cannot be used, or are too few.
+        ValueError, OSError: the images cannot be used, or are too few.
     """
-    found = images.load(source, data_dir, cache_dir)
-    train, aside = images.split(found.train, validation, seed)
+    data = images.load(source, data_dir, cache_dir)
+    train, aside = images.split(data.train, validation, seed)
     if permuted and permutation is None:
         steps = train.pixels.shape[1]
         permutation = np.random.default_rng(seed).permutation(steps).tolist()
     return SequenceData(
         Examples(*train),
         Examples(*aside),
-        Examples(*found.test),
+        Examples(*data.test),
         functools.partial(images.normalise, source),
-        len(found.classes),
-        found.classes,
+        len(data.classes),
+        data.classes,
         None if permutation is None else tuple(permutation),
     )
 
@@ -160,11 +160,11 @@ def generated(
     """Draws the sequences of a generated task.
 
     Args:
-        draw: Takes a number of sequences, their time steps and a generator.
-        lengths: How many sequences each split has.
-        steps: What `draw` takes.
-        seed: The seed of the draw.
-        outputs: How many numbers the network returns for one target.
+        draw: takes a number of sequences, their time steps and a generator.
+        lengths: how many sequences each split has.
+        steps: what `draw` takes.
+        seed: the seed of the draw.
+        outputs: how many numbers the network returns for one target.
     """
     # Each split has a generator, so that its length does not change the others.
     seeds = np.random.SeedSequence(seed).spawn(len(SPLITS))
@@ -181,11 +181,11 @@ def streamed(algorithm: Algorithm, lengths: Sequence[int], seed: int) -> Streame
     Validation and test examples are the first in the seed's order, the training examples follow.
 
     Args:
-        algorithm: What is learned.
-        lengths: How many training examples an epoch has, and how many examples the other splits.
-        seed: The seed of the order.
+        algorithm: what is learned.
+        lengths: how many training examples an epoch has, and how many examples the other splits.
+        seed: the seed of the order.
     """
-    each, validation, test = lengths
+    epoch, validation, test = lengths
 
     def draw(places: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         inputs, answers = algorithm.at(places, seed)
@@ -205,7 +205,7 @@ def streamed(algorithm: Algorithm, lengths: Sequence[int], seed: int) -> Streame
         answer=algorithm.answer,
         draw=draw,
         first=first,
-        each=each,
+        epoch_examples=epoch,
     )
 
 

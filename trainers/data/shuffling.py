@@ -39,15 +39,15 @@ def batches_dataset(
     Each epoch has every example once.
 
     Args:
-        inputs: Sequences [N, T, p].
-        targets: What the model shall predict, [N, ...].
-        batch_size: Examples in a batch, B.
-        seed: The seed of the epochs' orders.
-        epochs: Passes over the examples in the whole run.
-        first_step: The global step of the first batch, from 0 to epochs * steps_per_epoch(N, B).
+        inputs: sequences `[N, T, p]`.
+        targets: what the model shall predict, `[N, ...]`.
+        batch_size: examples in a batch, B.
+        seed: the seed of the epochs' orders.
+        epochs: passes over the examples in the whole run.
+        first_step: the global step of the first batch, from 0 to epochs * steps_per_epoch(N, B).
 
     Returns:
-        A prefetching dataset of known cardinality, of (inputs [B, T, p], targets [B, ...]), in
+        a prefetching dataset of known cardinality, of (inputs `[B, T, p]`, targets `[B, ...]`), in
         the arrays' dtypes. If B does not divide N, an epoch's last batch is shorter.
     """
     count = len(inputs)

@@ -48,13 +48,13 @@ def to_path(path: epath.PathLike) -> epath.Path:
     if "://" not in text and text.partition(":/")[0] not in SCHEMES:
         return epath.Path(path).expanduser()
     if scheme not in SCHEMES or not name.strip("/"):
-        known = " or ".join(f"{each}://BUCKET/NAME" for each in SCHEMES)
+        known = " or ".join(f"{prefix}://BUCKET/NAME" for prefix in SCHEMES)
         raise ValueError(
             f"a path must be one of this machine, or {known}. Received: {text}"
         )
-    found = StorePath(text)
-    found.check_package()
-    return found
+    store_path = StorePath(text)
+    store_path.check_package()
+    return store_path
 
 
 # Without a scheme here, other packages' paths stay what they are.
@@ -115,19 +115,19 @@ class StorePath(epath.Path):
 
     def iterdir(self) -> Iterator["StorePath"]:
         """Yields what is in the folder; nothing if no object is in it."""
-        found: Sequence[str] = ()
+        objects: Sequence[str] = ()
         with contextlib.suppress(FileNotFoundError), self._asked():
-            found = self._store.ls(str(self), detail=False)
+            objects = self._store.ls(str(self), detail=False)
         # Some programs mark a folder by an object of its name.
         itself = "/".join(self.parts[1:])
-        names = {each.rstrip("/") for each in found} - {itself}
-        yield from (self._of_name(each) for each in sorted(names))
+        names = {name.rstrip("/") for name in objects} - {itself}
+        yield from (self._from_name(name) for name in sorted(names))
 
     def glob(self, pattern: str) -> Iterator["StorePath"]:
         """Yields what matches a pattern."""
         with self._asked():
-            found = self._store.glob(str(self / pattern))
-        yield from (self._of_name(each) for each in sorted(found))
+            names = self._store.glob(str(self / pattern))
+        yield from (self._from_name(name) for name in sorted(names))
 
     def read_bytes(self) -> bytes:
         """Returns the content of the object."""
@@ -195,7 +195,7 @@ class StorePath(epath.Path):
     @property
     def parents(self) -> Sequence["StorePath"]:
         """The folders that this path is in, the bucket last."""
-        return [each for each in super().parents if len(each.parts) > 1]
+        return [parent for parent in super().parents if len(parent.parts) > 1]
 
     def expanduser(self) -> "StorePath":
         """Returns the path, which knows no users."""
@@ -205,7 +205,7 @@ class StorePath(epath.Path):
         """Returns the path, which is absolute."""
         return self
 
-    def _of_name(self, name: str) -> "StorePath":
+    def _from_name(self, name: str) -> "StorePath":
         return type(self)(f"{self.parts[0]}//{name}")
 
     @contextlib.contextmanager
@@ -215,14 +215,14 @@ class StorePath(epath.Path):
             yield
         except FileNotFoundError as error:
             raise FileNotFoundError(
-                f"{self} does not exist ({_told(error)})"
+                f"{self} does not exist ({one_line(error)})"
             ) from error
         except Exception as error:  # of fsspec, botocore, aiohttp, google.auth
             if isinstance(error, PermissionError) or "Forbidden" in str(error):
                 raise PermissionError(
-                    f"the store refuses {self} ({_told(error)}); check the credentials"
+                    f"the store refuses {self} ({one_line(error)}); check the credentials"
                 ) from error
-            raise StoreError(f"the store fails at {self}: {_told(error)}") from error
+            raise StoreError(f"the store fails at {self}: {one_line(error)}") from error
 
 
 class Mirror:
@@ -236,9 +236,9 @@ class Mirror:
         self._path = path
         self._temporary = tempfile.TemporaryDirectory()
         self.folder = epath.Path(self._temporary.name)
-        for each in path.iterdir():
-            if not each.is_dir():
-                (self.folder / each.name).write_bytes(each.read_bytes())
+        for file in path.iterdir():
+            if not file.is_dir():
+                (self.folder / file.name).write_bytes(file.read_bytes())
         self._sent = self._states()
 
     def send(self) -> None:
@@ -254,8 +254,10 @@ class Mirror:
 
     def _states(self) -> dict[str, tuple[int, int]]:
         """Returns the size and the time of the last change of each file."""
-        found = {each.name: os.stat(each) for each in self.folder.iterdir()}
-        return {name: (each.st_size, each.st_mtime_ns) for name, each in found.items()}
+        states = {file.name: os.stat(file) for file in self.folder.iterdir()}
+        return {
+            name: (state.st_size, state.st_mtime_ns) for name, state in states.items()
+        }
 
 
 @contextlib.contextmanager
@@ -285,11 +287,11 @@ def send(folder: epath.Path, path: epath.Path, last: str = "") -> None:
         for root, _, names in os.walk(folder)
         for name in names
     ]
-    for local, _ in sorted(inside, key=lambda each: (each[1] == last, each[0])):
+    for local, _ in sorted(inside, key=lambda item: (item[1] == last, item[0])):
         content = epath.Path(local).read_bytes()
         (path / os.path.relpath(local, folder)).write_bytes(content)
 
 
-def _told(error: Exception) -> str:
+def one_line(error: Exception) -> str:
     """Returns an error's message in one line, or its type's name."""
     return " ".join(str(error).split()) or type(error).__name__

@@ -25,14 +25,14 @@ class AnyWindows(Protocol):
     """What `windows_dataset` cuts.
 
     Attributes:
-        count: The number of windows in one pass.
+        count: the number of windows in one pass.
     """
 
     @property
     def count(self) -> int:
         """The number of windows in one pass."""
 
-    def bounds_of_steps(self) -> Bounds:
+    def step_bounds(self) -> Bounds:
         """Returns the function from a step of the run to its window."""
 
 
@@ -40,11 +40,11 @@ def contiguous_streams(ids: np.ndarray, batch_size: int) -> np.ndarray:
     """Cuts a text into `batch_size` contiguous streams; drops the tokens that remain.
 
     Args:
-        ids: Token ids [N].
-        batch_size: The number of streams, B.
+        ids: token ids `[N]`.
+        batch_size: the number of streams, B.
 
     Returns:
-        A view [B, N // B]; row b continues row b - 1.
+        a view `[B, N // B]`; row b continues row b - 1.
     """
     length = len(ids) // batch_size
     return ids[: batch_size * length].reshape(batch_size, length)
@@ -59,9 +59,9 @@ class Windows:
     stream. The last window may be shorter. A window with nothing to score is left out.
 
     Attributes:
-        length: The length N of the streams, at least `discard` + 2; they have N - 1 targets.
-        window: Time steps in a window, T.
-        discard: Time steps at its start that are not scored, fewer than `window`.
+        length: the length N of the streams, at least `discard` + 2; they have N - 1 targets.
+        window: time steps in a window, T.
+        discard: time steps at its start that are not scored, fewer than `window`.
     """
 
     length: int
@@ -83,7 +83,7 @@ class Windows:
         start = index * self.stride
         return start, min(start + self.window, self.length - 1)
 
-    def bounds_of_steps(self) -> Bounds:
+    def step_bounds(self) -> Bounds:
         """Returns the function from a step of the run to its window."""
         every = [self.bounds(index) for index in range(self.count)]
         table = tf.constant(every, "int64")
@@ -94,8 +94,8 @@ class Windows:
 
         return bounds
 
-    def of(self, streams: np.ndarray, index: int) -> tuple[np.ndarray, np.ndarray]:
-        """Returns a window's part of streams [B, N]: its ids and targets, each [B, T]."""
+    def select(self, streams: np.ndarray, index: int) -> tuple[np.ndarray, np.ndarray]:
+        """Returns a window's part of streams `[B, N]`: its ids and targets, each `[B, T]`."""
         start, stop = self.bounds(index)
         return streams[:, start:stop], streams[:, start + 1 : stop + 1]
 
@@ -110,9 +110,9 @@ class DrawnWindows:
     that all epochs have as many steps. The last length drawn ends with the streams.
 
     Attributes:
-        length: The length N of the streams, at least 2; they have N - 1 targets, each scored.
-        window: The mean number of time steps in most windows.
-        seed: Determines the lengths, and with the epoch their order.
+        length: the length N of the streams, at least 2; they have N - 1 targets, each scored.
+        window: the mean number of time steps in most windows.
+        seed: determines the lengths, and with the epoch their order.
     """
 
     length: int
@@ -121,7 +121,7 @@ class DrawnWindows:
 
     @functools.cached_property
     def lengths(self) -> np.ndarray:
-        """The lengths of the windows as they were drawn, int64 [count]."""
+        """The lengths of the windows as they were drawn, int64 `[count]`."""
         generator = np.random.default_rng(self.seed)
         left, lengths = self.length - 1, []
         while left:
@@ -137,7 +137,7 @@ class DrawnWindows:
         """The number of windows, one for each training step of an epoch."""
         return len(self.lengths)
 
-    def bounds_of_steps(self) -> Bounds:
+    def step_bounds(self) -> Bounds:
         """Returns the function from a step of the run to its window."""
         lengths = tf.constant(self.lengths)
 
@@ -160,21 +160,21 @@ def windows_dataset(
     """Returns the batches of a run, from any global training step to its end.
 
     Args:
-        streams: Token ids [B, N], int32. Ids mapped from a file stay there; a window reads only
+        streams: token ids `[B, N]`, int32. Ids mapped from a file stay there; a window reads only
             its own.
-        windows: The windows over them.
-        epochs: Passes over the streams in the whole run.
-        first_step: The global step of the first batch, from 0 to epochs * windows.count.
+        windows: the windows over them.
+        epochs: passes over the streams in the whole run.
+        first_step: the global step of the first batch, from 0 to epochs * windows.count.
 
     Returns:
-        A prefetching dataset of known cardinality, of (ids, targets), each [B, T] int32. T is the
+        a prefetching dataset of known cardinality, of (ids, targets), each `[B, T]` int32. T is the
         length of the window.
     """
     # Cut in TensorFlow, so that the thread that prefetches never waits for Python. Cut from a
     # variable: a data set takes its handle, but would copy a tensor.
     with tf.device("CPU:0"):
         ids = tf.Variable(_tensor(streams), trainable=False)
-        bounds = windows.bounds_of_steps()
+        bounds = windows.step_bounds()
 
     def batch(step: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         start, stop = bounds(step)

@@ -34,15 +34,15 @@ def find_files(
     """Finds a data set's files in a user's folder.
 
     Args:
-        data_dir: The folder.
-        files: The files' names, by what they hold.
-        otherwise: What errors offer to a user without these files.
+        data_dir: the folder.
+        files: the files' names, by what they hold.
+        otherwise: what errors offer to a user without these files.
 
     Returns:
-        The files' paths, by what they hold.
+        the files' paths, by what they hold.
 
     Raises:
-        ValueError: The folder or a file is missing, or is something else.
+        ValueError: the folder or a file is missing, or is something else.
     """
     expected = (
         f"--data_dir must be a folder of {', '.join(files.values())} (or {otherwise})."
@@ -83,8 +83,8 @@ def check(path: epath.Path) -> None:
     """Checks the first block of a text file, before any long work.
 
     Raises:
-        ValueError: It is not UTF-8, or ends its lines with CR alone.
-        OSError: It cannot be read.
+        ValueError: it is not UTF-8, or ends its lines with CR alone.
+        OSError: it cannot be read.
     """
     name = os.fspath(path)
     try:
@@ -120,11 +120,11 @@ def read_blocks(file: IO[bytes], name: str, *, raw: bool = False) -> Iterator[by
 
     Args:
         file: UTF-8 text.
-        name: What errors call the file.
-        raw: Whether the file is any bytes, which are neither checked nor completed.
+        name: what errors call the file.
+        raw: whether the file is any bytes, which are neither checked nor completed.
 
     Raises:
-        ValueError: The file is not UTF-8.
+        ValueError: the file is not UTF-8.
     """
     start, rest, last = 0, b"", b"\n"
     while block := file.read(_BLOCK_BYTES):

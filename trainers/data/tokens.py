@@ -31,7 +31,7 @@ _PYDOC_TOKEN = (
 )
 
 
-def of_text(tokens: Tokens, text: str) -> list[str]:
+def text_tokens(tokens: Tokens, text: str) -> list[str]:
     """Returns the tokens of one text."""
     words = tokens(tf.constant([text])).flat_values
     return [word.decode() for word in words.numpy().tolist()]

@@ -17,7 +17,7 @@ class UnknownTokenError(ValueError):
     """A token that a vocabulary without `<unk>` does not have.
 
     Attributes:
-        token: The token.
+        token: the token.
     """
 
     def __init__(self, token: str):
@@ -33,10 +33,10 @@ class Vocabulary:
     A token's id is its index in the list. If a space is among the tokens, they are characters.
 
     Attributes:
-        tokens: All tokens, in the order of their ids.
-        unknown_id: The id of `<unk>`, which replaces every token that is not in the vocabulary.
+        tokens: all tokens, in the order of their ids.
+        unknown_id: the id of `<unk>`, which replaces every token that is not in the vocabulary.
             None: the vocabulary has no `<unk>`, and such tokens are an error.
-        eos_id: The id of `<eos>`, the end of a line.
+        eos_id: the id of `<eos>`, the end of a line.
     """
 
     def __init__(self, tokens: Iterable[str]):
@@ -45,7 +45,7 @@ class Vocabulary:
         self._check()
         self.unknown_id = self._ids.get(UNKNOWN)
         self.eos_id = self._ids[EOS]
-        self._of_characters = " " in self._ids
+        self._has_characters = " " in self._ids
 
     def _check(self) -> None:
         seen = set()
@@ -81,10 +81,10 @@ class Vocabulary:
         appended as the last token.
 
         Args:
-            counts: The number of each token in the text, in order of first appearance.
-            minimum_count: Rarer tokens are left out, so that they read `<unk>`.
-            order: One of `ORDERS`; tokens of one frequency keep the order of appearance.
-            unknown: Whether to append `<unk>`.
+            counts: the number of each token in the text, in order of first appearance.
+            minimum_count: rarer tokens are left out, so that they read `<unk>`.
+            order: one of `ORDERS`; tokens of one frequency keep the order of appearance.
+            unknown: whether to append `<unk>`.
 
         Raises:
             ValueError: `order` is none of `ORDERS`.
@@ -93,16 +93,16 @@ class Vocabulary:
             raise ValueError(
                 f"`order` must be one of {ORDERS}. Received: order={order!r}"
             )
-        kept = [
+        retained = [
             t
             for t, count in counts.items()
             if count >= minimum_count or t in (UNKNOWN, EOS)
         ]
         if order == "frequency":
             # The sort keeps the order of what is equal.
-            kept.sort(key=counts.__getitem__, reverse=True)
+            retained.sort(key=counts.__getitem__, reverse=True)
         added = (EOS, UNKNOWN) if unknown else (EOS,)
-        return cls(kept + [token for token in added if token not in counts])
+        return cls(retained + [token for token in added if token not in counts])
 
     @property
     def size(self) -> int:
@@ -113,7 +113,7 @@ class Vocabulary:
         """Returns the int32 ids of tokens; one that is not in the vocabulary reads `<unk>`.
 
         Raises:
-            UnknownTokenError: A token is not in the vocabulary, and the vocabulary has no `<unk>`.
+            UnknownTokenError: a token is not in the vocabulary, and the vocabulary has no `<unk>`.
         """
         if isinstance(tokens, str):
             raise ValueError(
@@ -130,7 +130,7 @@ class Vocabulary:
         """Joins words with spaces, and characters without; `<eos>` becomes a line break.
 
         Raises:
-            ValueError: An id lies outside the vocabulary.
+            ValueError: an id lies outside the vocabulary.
         """
         words = []
         for index in map(int, ids):
@@ -139,7 +139,7 @@ class Vocabulary:
                     f"`ids` must be from 0 to {self.size - 1}. Received: {index} among them"
                 )
             words.append("\n" if index == self.eos_id else self.tokens[index])
-        if self._of_characters:
+        if self._has_characters:
             return "".join(words)
         return " ".join(words).replace(" \n", "\n").replace("\n ", "\n")
 
@@ -153,7 +153,7 @@ class Vocabulary:
         """Reads what `save` wrote.
 
         Raises:
-            ValueError: The file is not UTF-8, or not a vocabulary.
+            ValueError: the file is not UTF-8, or not a vocabulary.
         """
         try:
             return cls(_lines(read_bytes(path).decode()))

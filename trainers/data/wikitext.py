@@ -45,13 +45,13 @@ def find(
     """Returns the text file of each split.
 
     Args:
-        name: One of `ARCHIVES`.
-        data_dir: The folder of the three files; None to download them.
-        download_dir: Where downloads are kept.
+        name: one of `ARCHIVES`.
+        data_dir: the folder of the three files; None to download them.
+        download_dir: where downloads are kept.
 
     Raises:
         ValueError: `data_dir` lacks a file.
-        OSError: The files cannot be downloaded.
+        OSError: the files cannot be downloaded.
     """
     if data_dir is not None:
         return find_files(data_dir, FILES)

@@ -28,12 +28,12 @@ class DrawingExperiment(ExamplesExperiment):
     """The experiment of DRAW.
 
     Args:
-        config: The run's config.
-        data_dir: The folder of the published files.
-        path: The run's folder.
+        config: the run's config.
+        data_dir: the folder of the published files.
+        path: the run's folder.
 
     Raises:
-        ValueError, OSError: The data cannot be used, or do not suit the config.
+        ValueError, OSError: the data cannot be used, or do not suit the config.
     """
 
     def __init__(
@@ -80,9 +80,9 @@ class DrawingExperiment(ExamplesExperiment):
 
     def describe(self, split: str, score: Score) -> str:
         """Returns one line: the bound of a split and its parts."""
-        told = NATS.format_score(score.loss, score.images)
+        bound = NATS.format_score(score.loss, score.images)
         parts = f"{score.reconstruction:.2f} + {score.kl:.2f}"
-        return f"{split} {NATS.name}: {told}, {parts} of the code"
+        return f"{split} {NATS.name}: {bound}, {parts} of the code"
 
     def numbers(self, split: str, score: Score) -> dict[str, dict[str, Any]]:
         """Returns the bound of a split and its parts."""
@@ -94,7 +94,7 @@ class DrawingExperiment(ExamplesExperiment):
         """Writes the sheet of the epoch that ended, in the folder and for TensorBoard.
 
         Args:
-            losses: The validation losses so far.
+            losses: the validation losses so far.
         """
         epoch = len(losses)
         path = self._path / DRAWINGS / f"epoch_{epoch:04d}.png"
@@ -118,10 +118,10 @@ def load(
     """Loads the images of a run.
 
     Raises:
-        ValueError, OSError: The images cannot be used, or are too few.
+        ValueError, OSError: the images cannot be used, or are too few.
     """
-    found = images.load(source, data_dir)
-    train, test = found.train, found.test
+    loaded = images.load(source, data_dir)
+    train, test = loaded.train, loaded.test
     if config.data.pixels == "drawn":
         train = train._replace(pixels=models.binarised(train.pixels, "train"))
         test = test._replace(pixels=models.binarised(test.pixels, "test"))
@@ -134,10 +134,10 @@ def evaluate(path: epath.Path, data_dir: str | None) -> None:
     """Prints the bound of a run's best model on validation and test images.
 
     Args:
-        path: The run's folder.
-        data_dir: The folder of the published files.
+        path: the run's folder.
+        data_dir: the folder of the published files.
 
     Raises:
-        ValueError, OSError, WorkdirError: The images or the folder cannot be used.
+        ValueError, OSError, WorkdirError: the images or the folder cannot be used.
     """
     DrawingExperiment(runs.load_config(path), data_dir, path).evaluate(path)

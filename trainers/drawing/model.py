@@ -24,8 +24,8 @@ class Bound(NamedTuple):
 
     Attributes:
         reconstruction: -log p(image | canvas) in nats, `[B]`.
-        kl: The sum of the steps' divergences from the prior, in nats, `[B]`.
-        canvas: The last canvas before the sigmoid, `[B, height, width, C]`.
+        kl: the sum of the steps' divergences from the prior, in nats, `[B]`.
+        canvas: the last canvas before the sigmoid, `[B, height, width, C]`.
     """
 
     reconstruction: tf.Tensor
@@ -37,10 +37,10 @@ class Drawing(NamedTuple):
     """How images came to be, after each of T steps.
 
     Attributes:
-        canvases: The probability of each pixel, `[B, T, height, width, C]`.
-        written: Where each step wrote, `[B, T, 4]`: the x and y of the centre, in pixels counted
+        canvases: the probability of each pixel, `[B, T, height, width, C]`.
+        written: where each step wrote, `[B, T, 4]`: the x and y of the centre, in pixels counted
             from 1, the side of the grid and the deviation of its filters, in pixels.
-        read: Where each step looked; None if the drawing is no copy of an image.
+        read: where each step looked; None if the drawing is no copy of an image.
     """
 
     canvases: tf.Tensor
@@ -69,17 +69,17 @@ class DRAW(keras.Model):
     Args:
         image_shape: (height, width, channels).
         steps: T, the number of steps of a drawing.
-        units: The units of the encoder, and of the decoder's LSTM.
+        units: the units of the encoder, and of the decoder's LSTM.
         latent_units: Z, the numbers that the decoder reads at a step.
         attention: (read, write), the taps along each axis of the grids through which the model
             reads and writes; None: it reads and writes the whole image.
-        decoder_cell: Any Keras cell whose output is `[B, n]`, without dropout of its own. Default:
+        decoder_cell: any Keras cell whose output is `[B, n]`, without dropout of its own. Default:
             `keras.layers.LSTMCell(units)`.
-        seed: The seed of the noise of `fit`, `evaluate` and calls; None: drawn at random.
+        seed: the seed of the noise of `fit`, `evaluate` and calls; None: drawn at random.
         **kwargs: `name`, `dtype`, `trainable` of every Keras model.
 
     Raises:
-        ValueError: An argument is not what it must be.
+        ValueError: an argument is not what it must be.
     """
 
     def __init__(
@@ -143,7 +143,8 @@ class DRAW(keras.Model):
         """One step of `fit`."""
         replicas = tf.distribute.get_strategy().num_replicas_in_sync
         with tf.GradientTape() as tape:
-            loss = self._loss_of(data)
+            loss = self._batch_loss(data)
+            # The optimizer sums the gradients of all replicas.
             scaled = self.optimizer.scale_loss(loss / replicas)
         variables = self.trainable_variables
         gradients = tape.gradient(scaled, variables)
@@ -152,10 +153,10 @@ class DRAW(keras.Model):
 
     def test_step(self, data: Any) -> dict[str, Any]:
         """One step of `evaluate`."""
-        self._loss_of(data)
+        self._batch_loss(data)
         return self.get_metrics_result()
 
-    def _loss_of(self, data: Any) -> tf.Tensor:
+    def _batch_loss(self, data: Any) -> tf.Tensor:
         """Returns the mean bound of a batch and regularizers; adds it to the metrics."""
         images, targets, weights = keras.utils.unpack_x_y_sample_weight(data)
         if targets is not None or weights is not None:
@@ -163,12 +164,13 @@ class DRAW(keras.Model):
                 "DRAW learns from images alone: `y` and `sample_weight` must be None. "
                 f"Received: y={targets}, sample_weight={weights}"
             )
-        found = self.bound(images)
-        loss = tf.reduce_mean(found.reconstruction + found.kl)
+        bound = self.bound(images)
+        loss = tf.reduce_mean(bound.reconstruction + bound.kl)
         loss += sum(self.losses)
-        values = {"reconstruction": found.reconstruction, "kl": found.kl, "loss": loss}
-        rows = tf.shape(found.kl)[0]
+        values = {"reconstruction": bound.reconstruction, "kl": bound.kl, "loss": loss}
+        rows = tf.shape(bound.kl)[0]
         for metric in self.metrics:
+            # The loss is one number of the batch; the others have one for each row.
             weight = rows if metric.name == "loss" else None
             metric.update_state(values[metric.name], sample_weight=weight)
         return loss
@@ -195,10 +197,10 @@ class DRAW(keras.Model):
 
         Args:
             images: `[B, height, width, C]`, from 0 to 1.
-            noise: Standard normal numbers, `[T, B, Z]`; None: drawn from the model's generator.
+            noise: standard normal numbers, `[T, B, Z]`; None: drawn from the model's generator.
 
         Raises:
-            ValueError: The images have another shape, or values outside 0 to 1. In a graph the
+            ValueError: the images have another shape, or values outside 0 to 1. In a graph the
                 values raise tf.errors.InvalidArgumentError.
         """
         images = self._checked(images)
@@ -229,7 +231,7 @@ class DRAW(keras.Model):
         """Returns copies of images `[B, height, width, C]`, with the canvas after every step.
 
         Raises:
-            ValueError: As `bound`.
+            ValueError: as `bound`.
         """
         images = self._checked(images)
         noise = self.noise(tf.shape(images)[0], tf.constant([seed, 1], "int64"))
@@ -244,32 +246,33 @@ class DRAW(keras.Model):
         """Takes all steps.
 
         Args:
-            images: What to copy; None: the noise is what the decoder reads.
+            images: what to copy; None: the noise is what the decoder reads.
             noise: `[T, B, Z]`.
-            keep: Whether to return what each step did.
+            keep: whether to return what each step did.
 
         Returns:
-            The last state; the steps' canvases, places written and places read, each `[B, T, ...]`.
+            the last state; the steps' canvases, places written and places read, each `[B, T, ...]`.
         """
+        # Without images no place is read, so that `_step` returns two values.
         kinds = 0 if not keep else 2 if images is None else 3
         arrays = [
             tf.TensorArray(noise.dtype, self.steps, element_shape=shape)
             for shape in ([None, *self.image_shape], [None, PLACE], [None, PLACE])
         ]
 
-        def step(number: tf.Tensor, state: _State, kept: Any) -> Any:
-            state, told = self._step(images, noise[number], state)
-            pairs = zip(kept, told, strict=False)
+        def step(number: tf.Tensor, state: _State, arrays: Any) -> Any:
+            state, values = self._step(images, noise[number], state)
+            pairs = zip(arrays, values, strict=False)
             return number + 1, state, [array.write(number, v) for array, v in pairs]
 
-        _, state, kept = tf.while_loop(
+        _, state, written = tf.while_loop(
             lambda number, *_: number < self.steps,
             step,
             (0, self._begin(tf.shape(noise)[1]), arrays[:kinds]),
             maximum_iterations=self.steps,
         )
-        by_steps = (array.stack() for array in kept)
-        return state, [tf.einsum("tb...->bt...", each) for each in by_steps]
+        by_steps = (array.stack() for array in written)  # the steps come first
+        return state, [tf.einsum("tb...->bt...", values) for values in by_steps]
 
     def _begin(self, rows: tf.Tensor) -> _State:
         return _State(
@@ -294,8 +297,8 @@ class DRAW(keras.Model):
         output, decoder = self.decoder_cell(latent, state.decoder)
         change, written = self.writer(output)
         canvas = state.canvas + change
-        told = [tf.sigmoid(canvas), written, *read]
-        return _State(canvas, output, list(encoder), list(decoder), kl), told
+        outputs = [tf.sigmoid(canvas), written, *read]
+        return _State(canvas, output, list(encoder), list(decoder), kl), outputs
 
     def _look(
         self, images: tf.Tensor, state: _State
@@ -317,15 +320,15 @@ class DRAW(keras.Model):
                 f"Received: images of shape [{_by(images.shape)}]"
             )
         images = tf.cast(images, self.compute_dtype)
-        told = "`images` must have values from 0 to 1. Received: values from"
+        message = "`images` must have values from 0 to 1. Received: values from"
         inside = tf.reduce_all((images >= 0) & (images <= 1))
         ends = tf.reduce_min(images), tf.reduce_max(images)
-        if not tf.executing_eagerly():
-            values = [told, ends[0], "to", ends[1]]
+        if not tf.executing_eagerly():  # the values are known when the graph runs
+            values = [message, ends[0], "to", ends[1]]
             with tf.control_dependencies([tf.debugging.Assert(inside, values)]):
                 return tf.identity(images)
         if not inside:
-            raise ValueError(f"{told} {ends[0]:g} to {ends[1]:g}")
+            raise ValueError(f"{message} {ends[0]:g} to {ends[1]:g}")
         return images
 
 
@@ -341,7 +344,7 @@ def divergence(mean: tf.Tensor, log_deviation: tf.Tensor) -> tf.Tensor:
 
 def _shape(value: Any) -> Shape:
     try:
-        height, width, channels = (arguments.positive("", each) for each in value)
+        height, width, channels = (arguments.positive("", size) for size in value)
     except (TypeError, ValueError):
         raise ValueError(
             "`image_shape` must be three positive integers, (height, width, channels). "
@@ -355,7 +358,7 @@ def _attention(value: Any, image_shape: Shape) -> tuple[int, int] | None:
         return None
     most = min(image_shape[:2])
     try:
-        read, write = (arguments.positive("", each) for each in value)
+        read, write = (arguments.positive("", size) for size in value)
         if max(read, write) > most:
             raise ValueError
     except (TypeError, ValueError):
@@ -377,29 +380,30 @@ def _check_dropout(cell: Any) -> None:
 
 
 def _output_units(cell: Any, inputs: int) -> int:
-    """Returns n of a cell's output [B, n]; raises ValueError if that is not its shape."""
+    """Returns n of a cell's output `[B, n]`; raises ValueError if that is not its shape."""
     before = _states(cell, 1)
     output, after = cell(tf.zeros([1, inputs], cell.compute_dtype), before)
-    shapes = [[each.shape for each in states] for states in (before, list(after))]
+    shapes = [[state.shape for state in states] for states in (before, list(after))]
     units = getattr(cell, "units", output.shape[-1])
     if output.shape != (1, units) or shapes[0] != shapes[1]:
         raise ValueError(
             "`decoder_cell` must return an output [B, units] and states of the shapes that it "
             f"takes. Received: a {type(cell).__name__} that returns, for an input "
-            f"[1, {inputs}] and states {_told(shapes[0])}, an output [{_by(output.shape)}] "
-            f"and states {_told(shapes[1])}"
+            f"[1, {inputs}] and states {_format_shapes(shapes[0])}, an output "
+            f"[{_by(output.shape)}] and states {_format_shapes(shapes[1])}"
         )
     return units
 
 
 def _states(cell: keras.layers.Layer, rows: Any) -> States:
     """Returns a cell's states at the start, each of `rows` rows."""
+    # `RNN` makes zeros for a cell that has no `get_initial_state` of its own.
     return list(keras.layers.RNN(cell).get_initial_state(rows))
 
 
 def _by(shape: Sequence[int | None]) -> str:
-    return ", ".join(str(each) for each in shape)
+    return ", ".join(str(size) for size in shape)
 
 
-def _told(shapes: Sequence[Sequence[int | None]]) -> str:
+def _format_shapes(shapes: Sequence[Sequence[int | None]]) -> str:
     return " and ".join(f"[{_by(shape)}]" for shape in shapes)

@@ -17,9 +17,9 @@ class Score(NamedTuple):
     """The mean bound of images in nats.
 
     Attributes:
-        reconstruction: The mean of -log p(image | canvas).
-        kl: The mean of the steps' summed divergences.
-        images: The number of images.
+        reconstruction: the mean of -log p(image | canvas).
+        kl: the mean of the steps' summed divergences.
+        images: the number of images.
     """
 
     reconstruction: float
@@ -36,9 +36,9 @@ class DrawingImages(ShuffledExamples):
     """The loop's `Task` for DRAW, on batches (pixels, labels).
 
     Args:
-        model: The model, built.
-        config: The run's config.
-        data: The images, uint8 `[N, height * width, C]`.
+        model: the model, built.
+        config: the run's config.
+        data: the images, uint8 `[N, height * width, C]`.
     """
 
     unit = "images"
@@ -52,10 +52,10 @@ class DrawingImages(ShuffledExamples):
     def loss(self, batch: tuple, state: Any) -> tuple[tf.Tensor, tf.Tensor, Any, dict]:
         """Returns the bound summed over the images, their number, (), and the bound's parts."""
         pixels, _ = batch
-        found = self.model.bound(self.images(pixels))
-        parts = {"reconstruction": found.reconstruction, "kl": found.kl}
+        bound = self.model.bound(self.images(pixels))
+        parts = {"reconstruction": bound.reconstruction, "kl": bound.kl}
         sums = {name: tf.reduce_sum(part) for name, part in parts.items()}
-        count = tf.cast(tf.shape(pixels)[0], found.kl.dtype)
+        count = tf.cast(tf.shape(pixels)[0], bound.kl.dtype)
         return sums["reconstruction"] + sums["kl"], count, state, sums
 
     def evaluate(self) -> dict[str, float]:
@@ -77,9 +77,9 @@ class DrawingImages(ShuffledExamples):
         for number, start in enumerate(range(0, len(pixels), size)):
             images = self.images(tf.constant(pixels[start : start + size]))
             seed = tf.constant([self._config.seed, number], "int64")
-            found = self._bound(images, self.model.noise(len(images), seed))
-            reconstruction += float(np.sum(found.reconstruction, dtype="float64"))
-            kl += float(np.sum(found.kl, dtype="float64"))
+            bound = self._bound(images, self.model.noise(len(images), seed))
+            reconstruction += float(np.sum(bound.reconstruction, dtype="float64"))
+            kl += float(np.sum(bound.kl, dtype="float64"))
         count = len(pixels)
         return Score(reconstruction / count, kl / count, count)
 

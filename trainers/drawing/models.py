@@ -17,7 +17,7 @@ def build(config: ConfigDict, shape: Sequence[int]) -> DRAW:
     """Returns the model of a config for images of shape (height, width, channels).
 
     Raises:
-        ValueError: A part of the config does not suit the images.
+        ValueError: a part of the config does not suit the images.
     """
     model = config.model
     return DRAW(
@@ -63,8 +63,8 @@ def need(config: ConfigDict, shape: Sequence[int]) -> memory.Need:
     """Returns the memory that training takes: each step keeps images, patches and gates."""
     model = config.model
     read, write = (_pixels(shape, taps) for taps in (model.read, model.write))
-    of_step = 6 * math.prod(shape) + 4 * (read + write) + 20 * model.units
-    about = model.steps * config.data.batch_size * of_step
+    step_numbers = 6 * math.prod(shape) + 4 * (read + write) + 20 * model.units
+    about = model.steps * config.data.batch_size * step_numbers
     return memory.training(config, parameters(config, shape), 0, about)
 
 

@@ -29,13 +29,13 @@ def sheet(model: DRAW, images: tf.Tensor, seed: int) -> np.ndarray:
     stand left of them.
 
     Args:
-        model: What draws.
-        images: What it copies, some of `[N, height, width, C]`, from 0 to 1.
-        seed: The seed of the samples.
+        model: what draws.
+        images: what it copies, some of `[N, height, width, C]`, from 0 to 1.
+        seed: the seed of the samples.
     """
     copied = images[:ROWS]
-    made = _told(model.generate(len(copied), seed).canvases)
-    copies = _told(model.reconstruct(copied, seed).canvases)
+    made = _chosen_steps(model.generate(len(copied), seed).canvases)
+    copies = _chosen_steps(model.reconstruct(copied, seed).canvases)
     nothing = np.ones_like(copied)[:, None]
     rows = [[nothing, made], [np.asarray(copied)[:, None], copies]]
     tiles = np.concatenate([np.concatenate(row, axis=1) for row in rows])
@@ -60,10 +60,10 @@ def save_animation(model: DRAW, images: tf.Tensor, seed: int, path: epath.Path) 
     A green frame is where the model looks, a red one where it draws.
 
     Args:
-        model: What draws.
-        images: What it copies, `[N, height, width, C]`, from 0 to 1.
-        seed: The seed of the samples.
-        path: The file.
+        model: what draws.
+        images: what it copies, `[N, height, width, C]`, from 0 to 1.
+        seed: the seed of the samples.
+        path: the file.
     """
     drawings = model.generate(len(images), seed), model.reconstruct(images, seed)
     picture = figure.Figure(figsize=(len(images), 2), dpi=80)
@@ -72,8 +72,8 @@ def save_animation(model: DRAW, images: tf.Tensor, seed: int, path: epath.Path) 
 
     def draw(step: int) -> list:
         for row, drawing in zip(axes, drawings, strict=True):
-            for number, each in enumerate(row):
-                _draw_step(each, drawing, number, min(step, model.steps - 1))
+            for number, panel in enumerate(row):
+                _draw_step(panel, drawing, number, min(step, model.steps - 1))
         return []
 
     frames = model.steps + _AT_THE_END
@@ -103,7 +103,7 @@ def _draw_step(axes: Any, drawing: Drawing, number: int, step: int) -> None:
             axes.add_patch(frame)
 
 
-def _told(canvases: tf.Tensor) -> np.ndarray:
+def _chosen_steps(canvases: tf.Tensor) -> np.ndarray:
     """Returns the canvases of at most `STEPS` steps, the last one included."""
     steps = canvases.shape[1]
     chosen = np.linspace(0, steps - 1, min(STEPS, steps)).round().astype(int)

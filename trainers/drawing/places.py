@@ -20,7 +20,7 @@ class Window(keras.layers.Layer):
     Args:
         image_shape: (height, width, channels).
         taps: N, the taps of the grid along each axis.
-        **kwargs: Those of `keras.layers.Layer`.
+        **kwargs: those of `keras.layers.Layer`.
     """
 
     def __init__(self, image_shape: Shape, taps: int, **kwargs: Any) -> None:
@@ -31,7 +31,7 @@ class Window(keras.layers.Layer):
         )
 
     def build(self, output_shape: Any) -> None:
-        """Creates the variables for decoder outputs of shape [B, units]."""
+        """Creates the variables for decoder outputs of shape `[B, units]`."""
         self.parameters.build(output_shape)
 
     def call(self, output: tf.Tensor) -> tuple[Filters, tf.Tensor]:
@@ -49,7 +49,7 @@ class Reader(keras.layers.Layer):
     Args:
         image_shape: (height, width, channels).
         taps: N, the taps of the window along each axis; None: reads the whole images.
-        **kwargs: Those of `keras.layers.Layer`.
+        **kwargs: those of `keras.layers.Layer`.
     """
 
     def __init__(self, image_shape: Shape, taps: int | None, **kwargs: Any) -> None:
@@ -59,7 +59,7 @@ class Reader(keras.layers.Layer):
         self.window = _window(image_shape, taps, self.dtype_policy)
 
     def build(self, output_shape: Any) -> None:
-        """Creates the variables for decoder outputs of shape [B, units]."""
+        """Creates the variables for decoder outputs of shape `[B, units]`."""
         if self.window:
             self.window.build(output_shape)
 
@@ -70,16 +70,16 @@ class Reader(keras.layers.Layer):
 
         Args:
             images: `[B, height, width, C]`.
-            errors: The same, less what is drawn.
-            output: The decoder's, `[B, units]`.
+            errors: the same, less what is drawn.
+            output: the decoder's, `[B, units]`.
         """
-        found = [images, errors]
+        patches = [images, errors]
         if self.window:
             by, place = self.window(output)
-            found = [filterbanks.read(each, by) for each in found]
+            patches = [filterbanks.read(patch, by) for patch in patches]
         else:
             place = _whole(output, self.image_shape)
-        flat = [tf.reshape(each, [-1, self.size // 2]) for each in found]
+        flat = [tf.reshape(patch, [-1, self.size // 2]) for patch in patches]
         return tf.concat(flat, -1), place
 
 
@@ -89,7 +89,7 @@ class Writer(keras.layers.Layer):
     Args:
         image_shape: (height, width, channels).
         taps: N, the taps of the window along each axis; None: writes on the whole canvas.
-        **kwargs: Those of `keras.layers.Layer`.
+        **kwargs: those of `keras.layers.Layer`.
     """
 
     def __init__(self, image_shape: Shape, taps: int | None, **kwargs: Any) -> None:
@@ -101,7 +101,7 @@ class Writer(keras.layers.Layer):
         self.window = _window(image_shape, taps, self.dtype_policy)
 
     def build(self, output_shape: Any) -> None:
-        """Creates the variables for decoder outputs of shape [B, units]."""
+        """Creates the variables for decoder outputs of shape `[B, units]`."""
         self.patch.build(output_shape)
         if self.window:
             self.window.build(output_shape)

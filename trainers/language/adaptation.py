@@ -18,7 +18,7 @@ import tqdm
 
 from keras_trellis.heads import at_least_float32
 from trainers.data import streams
-from trainers.language.evaluation import Score, epsilon_of
+from trainers.language.evaluation import Score, head_epsilon
 from trainers.tasks.names import check_flag
 
 # The constants of dynamic evaluation's authors, for words. A good rate depends on all three.
@@ -26,7 +26,7 @@ SEGMENT = 5
 STREAMS = 100
 EPSILON = 2e-5
 BATCHES = 400  # ours: theirs take all of the training text, with little effect
-_told = functools.partial(tqdm.trange, disable=None, leave=False)  # a bar on a terminal
+_bar = functools.partial(tqdm.trange, disable=None, leave=False)  # a bar on a terminal
 
 
 @dataclasses.dataclass(frozen=True)
@@ -115,8 +115,8 @@ class Recent(NamedTuple):
     """The time steps in a continuous cache; the last ones are valid.
 
     Attributes:
-        features: [size, E].
-        targets: [size], the token after each.
+        features: `[size, E]`.
+        targets: `[size]`, the token after each.
         count: the number of valid steps.
     """
 
@@ -135,34 +135,36 @@ def recall(
     """Mixes the cache's distribution into the nll of the time steps after those in it.
 
     Args:
-        cache: Its size and weights.
-        recent: The earlier time steps.
-        nll: [n], the model's.
-        features: [n, E].
-        targets: [n].
+        cache: its size and weights.
+        recent: the earlier time steps.
+        nll: `[n]`, the model's.
+        features: `[n, E]`.
+        targets: `[n]`.
 
     Returns:
-        The nll of the mixture, [n], and the time steps that are in the cache now.
+        the nll of the mixture, `[n]`, and the time steps that are in the cache now.
     """
     features = at_least_float32(features)
-    kept = Recent(
+    joined = Recent(
         tf.concat([recent.features, features], 0),
         tf.concat([recent.targets, targets], 0),
         tf.minimum(recent.count + tf.size(targets), cache.size),
     )
-    scores = cache.theta * tf.matmul(features, kept.features, transpose_b=True)
+    scores = cache.theta * tf.matmul(features, joined.features, transpose_b=True)
     # A time step's cache has the `size` places before its own; the first may not be filled yet.
-    places, steps = tf.range(tf.size(kept.targets)), tf.range(tf.size(targets))[:, None]
+    places = tf.range(tf.size(joined.targets))
+    steps = tf.range(tf.size(targets))[:, None]
     known = (places >= steps) & (places < steps + cache.size)
     known &= places >= cache.size - recent.count
     filled = tf.reduce_any(known, 1)
     every = tf.where(filled, _log_sum(scores, known), 0)
-    same = _log_sum(scores, known & (kept.targets == targets[:, None]))
+    same = _log_sum(scores, known & (joined.targets == targets[:, None]))
+    # While the cache is empty, the model's own probability takes its place in the mixture.
     recalled = tf.where(filled, tf.cast(same - every, nll.dtype), -nll)
     shares = tf.math.log(tf.constant([1 - cache.weight, cache.weight], nll.dtype))
     mixed = -tf.reduce_logsumexp(shares + tf.stack([-nll, recalled], 1), 1)
     last = slice(-cache.size, None)
-    return mixed, Recent(kept.features[last], kept.targets[last], kept.count)
+    return mixed, Recent(joined.features[last], joined.targets[last], joined.count)
 
 
 def _log_sum(scores: tf.Tensor, chosen: tf.Tensor) -> tf.Tensor:
@@ -175,11 +177,11 @@ class AdaptiveEvaluator:
     """Scores a text in one pass and adapts to it; then restores the model's weights.
 
     Args:
-        model: A language model with `stream`, `get_initial_cache`, `head` and `embedding`.
-        train: The training ids [N], for the statistics of dynamic evaluation.
-        chunk: Time steps a call without dynamic evaluation; changes no number.
-        dynamic: Dynamic evaluation, or None.
-        cache: A continuous cache, or None.
+        model: a language model with `stream`, `get_initial_cache`, `head` and `embedding`.
+        train: the training ids `[N]`, for the statistics of dynamic evaluation.
+        chunk: time steps a call without dynamic evaluation; changes no number.
+        dynamic: dynamic evaluation, or None.
+        cache: a continuous cache, or None.
     """
 
     def __init__(
@@ -197,18 +199,18 @@ class AdaptiveEvaluator:
         self._call = tf.function(self._score, autograph=False)
 
     def exact(self, ids: np.ndarray) -> Score:
-        """Scores each of the N - 1 targets of a stream of ids [N] once."""
+        """Scores each of the N - 1 targets of a stream of ids `[N]` once."""
         nll = self.nll(ids)
         return Score(float(nll.sum(dtype=np.float64)), len(nll))
 
     def nll(self, ids: np.ndarray) -> np.ndarray:
-        """Returns the nll of each target of a stream of ids [N], [N - 1], in nats."""
+        """Returns the nll of each target of a stream of ids `[N]`, `[N - 1]`, in nats."""
         segments = streams.Windows(len(ids), self._chunk)
         cache, recent = self._model.get_initial_cache(1), self._no_steps()
         parts = []
         try:
-            for index in _told(segments.count, desc="scoring"):
-                rows = segments.of(ids[None], index)
+            for index in _bar(segments.count, desc="scoring"):
+                rows = segments.select(ids[None], index)
                 nll, cache, recent = self._call(*rows, cache, recent)
                 parts.append(nll.numpy())
         finally:
@@ -219,7 +221,7 @@ class AdaptiveEvaluator:
     def _score(
         self, ids: tf.Tensor, targets: tf.Tensor, cache: Any, recent: Recent | None
     ) -> tuple[tf.Tensor, Any, Recent | None]:
-        """Returns the nll [n] of a segment's targets [1, n], and learns from it."""
+        """Returns the nll `[n]` of a segment's targets `[1, n]`, and learns from it."""
         if self._descent:
             gradients, nll, features, cache = _gradients(
                 self._model, ids, targets, cache
@@ -237,6 +239,7 @@ class AdaptiveEvaluator:
     def _no_steps(self) -> Recent | None:
         if not self._continuous:
             return None
+        # A time step of any token shows how wide features are, and their dtype.
         features, _ = self._model.stream(
             tf.constant([[0]]), self._model.get_initial_cache(1)
         )
@@ -249,9 +252,9 @@ class AdaptiveEvaluator:
 def _forward(
     model: keras.Model, ids: tf.Tensor, targets: tf.Tensor, cache: Any
 ) -> tuple:
-    """Returns the nll [B, n] and features [B, n, E] of a segment, and the cache after it."""
+    """Returns the nll `[B, n]` and features `[B, n, E]` of a segment, and the cache after it."""
     features, cache = model.stream(ids, cache)
-    table, how = model.embedding.embeddings, epsilon_of("exact", model)
+    table, how = model.embedding.embeddings, head_epsilon("exact", model)
     nll = model.head.nll(features, targets, table, **how)
     return nll, features, cache
 
@@ -316,9 +319,9 @@ def gradient_scales(model: keras.Model, train: np.ndarray) -> list[tf.Tensor]:
     """Returns the root mean square of the gradients on training text, by variable.
 
     Args:
-        model: With the trained weights.
-        train: The training ids [N]. They are cut into `STREAMS` streams, or fewer if a stream would
-            have less than two tokens. The first `BATCHES` segments of `SEGMENT` tokens count.
+        model: with the trained weights.
+        train: the training ids `[N]`. They are cut into `STREAMS` streams, or fewer if a stream
+            would have less than two tokens. The first `BATCHES` segments of `SEGMENT` tokens count.
     """
     rows = streams.contiguous_streams(train, min(STREAMS, len(train) // 2))
     segments = streams.Windows(rows.shape[1], SEGMENT)
@@ -333,6 +336,6 @@ def gradient_scales(model: keras.Model, train: np.ndarray) -> list[tf.Tensor]:
             s + tf.square(g) for s, g in zip(squares, gradients, strict=True)
         ]
 
-    for index in _told(batches, desc="gradient statistics"):
-        cache, squares = add(*segments.of(rows, index), cache, squares)
+    for index in _bar(batches, desc="gradient statistics"):
+        cache, squares = add(*segments.select(rows, index), cache, squares)
     return [tf.sqrt(square / batches) for square in squares]

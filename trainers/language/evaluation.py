@@ -29,9 +29,9 @@ class Score(NamedTuple):
     """The score of a text.
 
     Attributes:
-        nll: The total negative log-likelihood, in nats.
-        tokens: The number of scored tokens.
-        metrics: The mean of each metric over them.
+        nll: the total negative log-likelihood, in nats.
+        tokens: the number of scored tokens.
+        metrics: the mean of each metric over them.
     """
 
     nll: float
@@ -48,12 +48,12 @@ class Evaluator:
     """Scores texts with a model's present weights.
 
     Args:
-        model: A language model with `score`, `get_initial_state`, `get_initial_cache` and
+        model: a language model with `score`, `get_initial_state`, `get_initial_cache` and
             `receptive_field`. If that is None, which means unbounded, `exact` takes one row.
-        data: The config's group `data`: `window`, `horizon` and `history` of `trellisnet`.
-        settings: The config's group `evaluation`: `batch_size`, the number of streams of
+        data: the config's group `data`: `window`, `horizon` and `history` of `trellisnet`.
+        settings: the config's group `evaluation`: `batch_size`, the number of streams of
             `trellisnet`; `exact_batch_size` and `exact_chunk`, which change no number.
-        metrics: What to score beside the nll.
+        metrics: what to score beside the nll.
     """
 
     def __init__(
@@ -76,7 +76,7 @@ class Evaluator:
         return Evaluator(self._model, self._data, self._settings, metrics)
 
     def score(self, protocol: str, ids: np.ndarray) -> Score:
-        """Returns the score of a stream of ids [N] under one of `PROTOCOLS`."""
+        """Returns the score of a stream of ids `[N]` under one of `PROTOCOLS`."""
         if protocol not in PROTOCOLS:
             raise ValueError(
                 f"`protocol` must be one of {PROTOCOLS}. Received: {protocol=}"
@@ -89,7 +89,7 @@ class Evaluator:
         rows, chunks = cut(ids, batch_size, self._model.receptive_field, chunk)
         cache = self._model.get_initial_cache(rows)
         totals, tokens = self._nothing(), 0
-        how = epsilon_of("exact", self._model)
+        how = head_epsilon("exact", self._model)
         for inputs, targets, scored in chunks:
             sums, cache = self._call(inputs, targets, scored, cache=cache, **how)
             totals += sums.numpy()
@@ -102,10 +102,10 @@ class Evaluator:
         windows = streams.Windows(rows.shape[1], self._data.window, self._data.horizon)
         # A tuple, like the state that is carried: TensorFlow would trace again for a list.
         state = tuple(self._model.get_initial_state(len(rows)))
-        how = epsilon_of("trellisnet", self._model)
+        how = head_epsilon("trellisnet", self._model)
         totals, tokens = self._nothing(), 0
         for index in range(windows.count):
-            inputs, targets = windows.of(rows, index)
+            inputs, targets = windows.select(rows, index)
             scored = np.arange(targets.shape[1]) >= windows.discard
             sums, carried = self._call(
                 inputs, targets, scored, initial_state=state, **how
@@ -129,13 +129,13 @@ class Evaluator:
     ) -> tuple[tf.Tensor, Any]:
         """Returns sums over the scored targets, of the nll first, and the past of the next ones."""
         if self._metrics:
-            found, past = self._all(ids, targets, **how)
+            values, past = self._all(ids, targets, **how)
         else:
             nll, past = self._model.score(ids, targets, **how)
-            found = [nll]
+            values = [nll]
         # A corpus has more tokens than float32 counts.
-        kept = [tf.cast(tf.where(scored, each, 0), tf.float64) for each in found]
-        return tf.stack([tf.reduce_sum(each) for each in kept]), past
+        masked = [tf.cast(tf.where(scored, value, 0), tf.float64) for value in values]
+        return tf.stack([tf.reduce_sum(value) for value in masked]), past
 
     def _all(
         self,
@@ -143,14 +143,14 @@ class Evaluator:
         targets: tf.Tensor,
         cache: Any = None,
         initial_state: Any = None,
-        **of_head: Any,
+        **head_arguments: Any,
     ) -> tuple[list[tf.Tensor], Any]:
         """Returns the nll and the metrics of each target, and the past of the next ones."""
         model = self._model
         outputs, past = passes.read(
             model, ids, cache=cache, initial_state=initial_state
         )
-        nll = passes.nll(model, outputs, targets, **of_head)
+        nll = passes.nll(model, outputs, targets, **head_arguments)
         log_probs = passes.log_probs(model, outputs)
         metrics = [metric.compute(log_probs, targets) for metric in self._metrics]
         return [nll, *metrics], past
@@ -166,17 +166,17 @@ def cut(
     Rows are padded to whole chunks; the padding is not scored.
 
     Args:
-        ids: The stream [N].
-        batch_size: The greatest number of rows; a short stream has fewer.
-        receptive_field: Time steps that an output reaches back, its own included; None: all.
-        chunk: Time steps a call; rows are a multiple of it long.
+        ids: the stream `[N]`.
+        batch_size: the greatest number of rows; a short stream has fewer.
+        receptive_field: time steps that an output reaches back, its own included; None: all.
+        chunk: time steps a call; rows are a multiple of it long.
 
     Returns:
-        The number of rows, and an iterator over their chunks, so that memory does not grow with the
+        the number of rows, and an iterator over their chunks, so that memory does not grow with the
         stream: the ids, the targets, and whether each is scored, each `[B, n]`.
 
     Raises:
-        ValueError: The stream has fewer than two tokens.
+        ValueError: the stream has fewer than two tokens.
     """
     targets = len(ids) - 1
     if targets < 1:
@@ -216,10 +216,10 @@ def check_text(name: str, tokens: int, data: Any, settings: Any) -> None:
     """Raises ValueError if the protocols cannot score a text. Call it before training.
 
     Args:
-        name: The name of the text, for errors.
-        tokens: Its length.
-        data: The config's group `data`.
-        settings: The config's group `evaluation`.
+        name: the name of the text, for errors.
+        tokens: its length.
+        data: the config's group `data`.
+        settings: the config's group `evaluation`.
     """
     stream = data.horizon + 2  # of these one is scored
     if tokens < settings.batch_size * stream:
@@ -236,7 +236,7 @@ def check_text(name: str, tokens: int, data: Any, settings: Any) -> None:
         )
 
 
-def epsilon_of(protocol: str, model: keras.Model) -> dict[str, float]:
+def head_epsilon(protocol: str, model: keras.Model) -> dict[str, float]:
     """Returns the argument `epsilon` of `score` under a protocol; only a mixture has one."""
     if not isinstance(model.head, MixtureOfSoftmaxes):
         return {}

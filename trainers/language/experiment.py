@@ -32,11 +32,11 @@ class LanguageExperiment(Experiment):
     """The experiment of a language model on a corpus.
 
     Args:
-        config: The run's config.
-        data_dir: The folder of the corpus's text files.
+        config: the run's config.
+        data_dir: the folder of the corpus's text files.
 
     Raises:
-        ValueError, OSError: The corpus cannot be used.
+        ValueError, OSError: the corpus cannot be used.
     """
 
     def __init__(self, config: ConfigDict, data_dir: str | None) -> None:
@@ -109,7 +109,7 @@ class LanguageExperiment(Experiment):
 
     def numbers(self, split: str, score: ByProtocol) -> dict[str, dict[str, Any]]:
         """Returns the numbers of each protocol."""
-        return {protocol: self._numbers(each) for protocol, each in score.items()}
+        return {protocol: self._numbers(value) for protocol, value in score.items()}
 
     def complete(self, scores: Scores, task: Any, check: Check) -> Scores:
         """Puts the exact score on test data beside others."""
@@ -134,14 +134,14 @@ class LanguageExperiment(Experiment):
         """Returns a table of the score on test data beside others on the same text."""
         measure, corpus = self._measure, self._corpus
         rows = [(measure.text(value), "this run")]
-        for each in registry.language(self._config.task).measured:
-            if each.matches(corpus.checksums, tokens):
-                told = f"{measure.text(each.value)} ± {measure.text(each.deviation)}"
+        for entry in registry.language(self._config.task).measured:
+            if entry.matches(corpus.checksums, tokens):
+                score = f"{measure.text(entry.value)} ± {measure.text(entry.deviation)}"
                 rows.append(
-                    (told, f"--preset={each.preset}, mean of {each.seeds} seeds")
+                    (score, f"--preset={entry.preset}, mean of {entry.seeds} seeds")
                 )
         nats = unigram.nats(corpus.train, corpus.test[1:], self._words)
-        rows.append((measure.text(measure.from_nats(nats)), unigram.TOLD))
+        rows.append((measure.text(measure.from_nats(nats)), unigram.TITLE))
         width = max(len(number) for number, _ in rows)
         lines = (f"  {number:<{width}}  {name}" for number, name in rows)
         return (f"test {measure.name}, exact:", *lines)
@@ -157,17 +157,17 @@ def evaluate(
     """Prints the scores of a run's best model on validation and test data.
 
     Args:
-        path: The run's folder.
-        data_dir: The folder of the corpus's text files.
-        protocols: Some of `evaluation.PROTOCOLS`.
-        dynamic: Dynamic evaluation, for one more score, "adapted"; None: without.
-        cache: A continuous cache, for the same score; None: without.
+        path: the run's folder.
+        data_dir: the folder of the corpus's text files.
+        protocols: some of `evaluation.PROTOCOLS`.
+        dynamic: dynamic evaluation, for one more score, "adapted"; None: without.
+        cache: a continuous cache, for the same score; None: without.
 
     Raises:
-        ValueError, OSError, WorkdirError: The corpus or the folder cannot be used.
+        ValueError, OSError, WorkdirError: the corpus or the folder cannot be used.
     """
     config = runs.load_config(path)
-    corpus = _corpus_of(path, config, data_dir)
+    corpus = _run_corpus(path, config, data_dir)
     model = _best_model(path, config, corpus.vocabulary.size)
     task = registry.language(config.task)
     evaluator = evaluation.Evaluator(
@@ -189,14 +189,14 @@ def generate(path: epath.Path, prompt: str, max_length: int, **sampling: Any) ->
     The text has the spaces of print, and ends with a whole word.
 
     Args:
-        path: The run's folder.
-        prompt: The text to begin with; it is standardized like the task's text. The function prints
+        path: the run's folder.
+        prompt: the text to begin with; it is standardized like the task's text. The function prints
             its unknown words. An empty prompt means the end of a line.
-        max_length: Length of the text in tokens, the prompt's included.
+        max_length: length of the text in tokens, the prompt's included.
         **sampling: `temperature`, `top_k`, `top_p` and `seed` of `TrellisLM.generate`.
 
     Raises:
-        ValueError, WorkdirError: An argument is out of range, or the folder cannot be used.
+        ValueError, WorkdirError: an argument is out of range, or the folder cannot be used.
     """
     model, vocabulary, config = load_trained(path)
     task = registry.language(config.task)
@@ -228,17 +228,17 @@ def load_trained(path: epath.Path) -> tuple[TrellisLM, Vocabulary, ConfigDict]:
     """Returns a run's best model, its vocabulary and its config.
 
     Args:
-        path: The run's folder.
+        path: the run's folder.
 
     Raises:
-        ValueError, WorkdirError: The run has no weights, or they do not fit in memory.
+        ValueError, WorkdirError: the run has no weights, or they do not fit in memory.
     """
     config = runs.load_config(path)
     if not files.exists(path / VOCABULARY):
         raise WorkdirError(
             f"{path} has no trained weights yet: {VOCABULARY} is missing"
         )
-    vocabulary = _kept_vocabulary(path)
+    vocabulary = _saved_vocabulary(path)
     return _best_model(path, config, vocabulary.size), vocabulary, config
 
 
@@ -255,28 +255,28 @@ def export(
     """Writes a run's best model as a new version of a served model; returns its folder.
 
     Args:
-        path: The run's folder.
-        output: The served model's folder.
-        precision: The precision of the weights, one of `keras_trellis.export.PRECISIONS`. Below
+        path: the run's folder.
+        output: the served model's folder.
+        precision: the precision of the weights, one of `keras_trellis.export.PRECISIONS`. Below
             float32 the model card has the validation score before and after.
-        data_dir: The folder of the corpus's text files; only that score needs it.
+        data_dir: the folder of the corpus's text files; only that score needs it.
 
     Raises:
-        ValueError, OSError, WorkdirError: The run, the folder or the corpus cannot be used.
+        ValueError, OSError, WorkdirError: the run, the folder or the corpus cannot be used.
     """
     model, vocabulary, config = load_trained(path)
     if isinstance(model.head, MixtureOfSoftmaxes):
         # Probabilities that are served sum to 1, whatever training added to them.
         model.head.epsilon = evaluation.EPSILON["exact"]
-    task, kept = registry.language(config.task), _kept_corpus(path)
+    task, record = registry.language(config.task), _saved_corpus(path)
     facts = runs.facts(path, config)
-    facts |= provenance.data_facts(config.task, kept.get("sha256", {}))
-    facts |= provenance.unknown_words(kept)
+    facts |= provenance.data_facts(config.task, record.get("sha256", {}))
+    facts |= provenance.unknown_words(record)
     if precision != "float32":
-        corpus = _corpus_of(path, config, data_dir)
+        corpus = _run_corpus(path, config, data_dir)
         texts = []
-        for each in (model, inference_model(model, precision)):
-            evaluator = evaluation.Evaluator(each, config.data, config.evaluation)
+        for candidate in (model, inference_model(model, precision)):
+            evaluator = evaluation.Evaluator(candidate, config.data, config.evaluation)
             nats = evaluator.exact(corpus.validation).mean
             texts.append(task.measure.text(task.measure.from_nats(nats)))
         facts |= runs.change(f"validation {task.measure.name}", precision, *texts)
@@ -294,12 +294,12 @@ def load_corpus(config: ConfigDict, data_dir: str | None) -> corpora.Corpus:
     """Returns the text of a run.
 
     Raises:
-        ValueError, OSError: It cannot be used.
+        ValueError, OSError: it cannot be used.
     """
     return corpora.load(config.task, data_dir, **config.get("corpus", {}))
 
 
-def _corpus_of(
+def _run_corpus(
     path: epath.Path, config: ConfigDict, data_dir: str | None
 ) -> corpora.Corpus:
     corpus = load_corpus(config, data_dir)
@@ -319,7 +319,7 @@ def keep_corpus(path: epath.Path, corpus: corpora.Corpus) -> None:
     if not files.exists(path / CORPUS):
         texts = {split: getattr(corpus, split) for split in runs.SPLITS}
         unknown = corpus.vocabulary.unknown_id
-        kept = {
+        record = {
             "sha256": dict(corpus.checksums),
             "tokens": {split: len(ids) for split, ids in texts.items()},
             "unknown": {
@@ -327,25 +327,25 @@ def keep_corpus(path: epath.Path, corpus: corpora.Corpus) -> None:
             },
             _CHECKSUM: sha256(path / VOCABULARY),
         }
-        files.write_json(path / CORPUS, kept)
+        files.write_json(path / CORPUS, record)
 
 
-def _kept_corpus(path: epath.Path) -> dict[str, Any]:
+def _saved_corpus(path: epath.Path) -> dict[str, Any]:
     """Returns the record of `keep_corpus`; raises WorkdirError if it is damaged."""
-    kept = read_record(path / CORPUS, {"sha256": dict}) or {}
-    if "unknown" in kept:  # earlier versions did not count them
+    record = read_record(path / CORPUS, {"sha256": dict}) or {}
+    if "unknown" in record:  # earlier versions did not count them
         read_record(path / CORPUS, {"unknown.test": int, "tokens.test": int})
-    return kept
+    return record
 
 
-def _kept_vocabulary(path: epath.Path) -> Vocabulary:
+def _saved_vocabulary(path: epath.Path) -> Vocabulary:
     """Returns a run's vocabulary; raises WorkdirError if it is damaged."""
     file = path / VOCABULARY
     try:
         vocabulary = Vocabulary.load(file)
     except ValueError as error:
         raise WorkdirError(f"{error}. {RESTORE}") from error
-    if _kept_corpus(path).get(_CHECKSUM) not in (None, sha256(file)):
+    if _saved_corpus(path).get(_CHECKSUM) not in (None, sha256(file)):
         raise WorkdirError(
             f"{file} is damaged: its checksum is not the run's. {RESTORE}"
         )
@@ -354,14 +354,16 @@ def _kept_vocabulary(path: epath.Path) -> Vocabulary:
 
 def check_corpus(path: epath.Path, corpus: corpora.Corpus) -> None:
     """Raises WorkdirError if a run was trained on another text."""
-    kept = _kept_corpus(path).get("sha256", corpus.checksums)
+    recorded = _saved_corpus(path).get("sha256", corpus.checksums)
     differing = [
-        split for split, each in corpus.checksums.items() if kept.get(split) != each
+        split
+        for split, checksum in corpus.checksums.items()
+        if recorded.get(split) != checksum
     ]
     if not differing and files.exists(
         path / VOCABULARY
     ):  # all that a run once kept of its text
-        if _kept_vocabulary(path).tokens != corpus.vocabulary.tokens:
+        if _saved_vocabulary(path).tokens != corpus.vocabulary.tokens:
             differing = ["train"]
     if differing:
         raise WorkdirError(

@@ -23,13 +23,13 @@ class LanguageModeling(TrainedLayer):
     every model in large batches.
 
     Args:
-        model: A language model, built.
-        config: The run's config.
-        train: Training ids [N].
-        validation: Validation ids [N'].
+        model: a language model, built.
+        config: the run's config.
+        train: training ids `[N]`.
+        validation: validation ids `[N']`.
 
     Raises:
-        ValueError: The texts are too short for the config's windows, or its fields contradict each
+        ValueError: the texts are too short for the config's windows, or its fields contradict each
             other.
     """
 
@@ -58,7 +58,7 @@ class LanguageModeling(TrainedLayer):
         self.scoring = 2.0 * (1 + (config.evaluation.batch_size if sees_all else 1))
 
     def dataset(self, first_step: int) -> tf.data.Dataset:
-        """Returns the batches (ids, targets), each [B, T], from a training step to the end."""
+        """Returns the batches (ids, targets), each `[B, T]`, from a training step to the end."""
         return streams.windows_dataset(
             self._streams,
             self._windows,
@@ -67,7 +67,7 @@ class LanguageModeling(TrainedLayer):
         )
 
     def initial_state(self) -> Any:
-        """Returns the state before an epoch: zeros [B, units], or () if none is carried."""
+        """Returns the state before an epoch: zeros `[B, units]`, or () if none is carried."""
         if self._config.data.history == "zero":
             return ()
         return self.model.get_initial_state(self._config.data.batch_size)
@@ -78,9 +78,9 @@ class LanguageModeling(TrainedLayer):
         """Returns the loss summed over the scored targets, their number, the state, the terms.
 
         Args:
-            batch: This replica's rows of (ids, targets).
-            state: This replica's rows of the carried state, or ().
-            depth: How many levels train; None: all.
+            batch: this replica's rows of (ids, targets).
+            state: this replica's rows of the carried state, or ().
+            depth: how many levels train; None: all.
         """
         ids, targets = batch
         horizon = self._config.data.horizon
@@ -95,6 +95,7 @@ class LanguageModeling(TrainedLayer):
         total = tf.add_n(list(terms))
         scored = tf.cast(tf.size(targets[:, horizon:]), total.dtype)
         sums = {name: term * scored for name, term in terms._asdict().items()}
+        # A loop in TensorFlow needs the nesting that it began with.
         carried = (
             tf.nest.pack_sequence_as(state, tf.nest.flatten(carried)) if state else ()
         )
@@ -124,9 +125,9 @@ def check_training_text(name: str, tokens: int, data: ConfigDict) -> None:
     """Raises ValueError if a text is too short for the windows of the group `data`.
 
     Args:
-        name: The name of the text, for errors.
-        tokens: Its length.
-        data: The config's group `data`.
+        name: the name of the text, for errors.
+        tokens: its length.
+        data: the config's group `data`.
     """
     # The last token is only a target.
     stream, least = tokens // data.batch_size, data.window + 1

@@ -16,7 +16,7 @@ def build(config: ConfigDict, vocabulary_size: int) -> TrellisLM:
     """Returns the model of a config, built.
 
     Raises:
-        ValueError: The vocabulary lacks words that the config names.
+        ValueError: the vocabulary lacks words that the config names.
     """
     model = config.model
     check_vocabulary(model, vocabulary_size)
@@ -51,7 +51,7 @@ def parameters(config: ConfigDict, vocabulary_size: int) -> int:
     """Returns the number of trainable parameters.
 
     Raises:
-        ValueError: As `build`.
+        ValueError: as `build`.
     """
     model = config.model
     check_vocabulary(model, vocabulary_size)

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-TOLD = "a unigram model: how often each token occurs in the training text, plus one"
+TITLE = "a unigram model: how often each token occurs in the training text, plus one"
 _BLOCK = 1 << 20  # tokens; a corpus may not fit in memory
 
 
@@ -15,8 +15,8 @@ def nats(train: np.ndarray, targets: np.ndarray, types: int) -> float:
     are this one, of V types: so a token that never occurs there has a probability too.
 
     Args:
-        train: The ids of the training text, `[N]`.
-        targets: The ids to score, `[M]`.
+        train: the ids of the training text, `[N]`.
+        targets: the ids to score, `[M]`.
         types: V.
     """
     counts = _counts(train, types)

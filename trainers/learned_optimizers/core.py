@@ -26,8 +26,8 @@ def preprocess(gradients: tf.Tensor, p: float = 10.0) -> tf.Tensor:
     They are (log|g| / p, sign g) if |g| >= exp(-p), else (-1, exp(p) g), the paper's appendix A.
 
     Args:
-        gradients: Of any shape.
-        p: Gradients below exp(-p) are told by their value, not by its logarithm.
+        gradients: of any shape.
+        p: gradients below exp(-p) are told by their value, not by its logarithm.
 
     Returns:
         `[*shape, 2]`.
@@ -53,15 +53,15 @@ class UpdateNetwork(keras.layers.Layer):
     Args:
         cells: Keras cells, the lowest first. Default: two
             `keras.layers.LSTMCell(20)`, the published ones.
-        scale: Of the updates.
-        projection: The inputs of the lowest cell, which a dense layer makes of the two
+        scale: of the updates.
+        projection: the inputs of the lowest cell, which a dense layer makes of the two
             preprocessed numbers; None: it reads these. A cell whose gates see its memory through
             its inputs, such as an IHC-LSTM, needs a projection.
-        p: As in `preprocess`.
-        **kwargs: Those of `keras.layers.Layer`.
+        p: as in `preprocess`.
+        **kwargs: those of `keras.layers.Layer`.
 
     Raises:
-        ValueError: An argument is not what it must be, or a cell's output is not `[B, units]`.
+        ValueError: an argument is not what it must be, or a cell's output is not `[B, units]`.
     """
 
     def __init__(
@@ -112,7 +112,7 @@ class UpdateNetwork(keras.layers.Layer):
     def get_config(self) -> dict[str, Any]:
         """Returns the constructor's arguments."""
         own = {
-            "cells": [keras.saving.serialize_keras_object(each) for each in self.cells],
+            "cells": [keras.saving.serialize_keras_object(cell) for cell in self.cells],
             "scale": self.scale,
             "projection": self.projection and self.projection.units,
             "p": self.p,
@@ -134,7 +134,7 @@ class UpdateNetwork(keras.layers.Layer):
 
         Args:
             gradients: `[coordinates]`. No gradient flows back into them.
-            states: From `initial_states` or the step before.
+            states: from `initial_states` or the step before.
         """
         values = preprocess(tf.stop_gradient(gradients), self.p)
         if self.projection:
@@ -156,14 +156,14 @@ def unroll(
     """Optimizes with a network for some steps; meta-training differentiates the losses.
 
     Args:
-        network: What computes the updates.
-        loss: What to make small, of theta after 0 to `steps` of these steps.
-        theta: The coordinates, of any shape.
-        states: From `initial_states`, of as many coordinates.
-        steps: How many.
+        network: what computes the updates.
+        loss: what to make small, of theta after 0 to `steps` of these steps.
+        theta: the coordinates, of any shape.
+        states: from `initial_states`, of as many coordinates.
+        steps: how many.
 
     Returns:
-        The loss after each update, `[steps, ...]`; theta; the states. The gradient of the loss is
+        the loss after each update, `[steps, ...]`; theta; the states. The gradient of the loss is
         a constant to whoever differentiates these, as in the published program.
     """
     losses = []
@@ -191,7 +191,7 @@ def _states(cell: keras.layers.Layer, rows: Any) -> list[tf.Tensor]:
 
 
 def _checked_width(cell: Any, inputs: int) -> int:
-    """Returns the width of a cell's output; raises ValueError if that is not [B, units]."""
+    """Returns the width of a cell's output; raises ValueError if that is not `[B, units]`."""
     output, _ = cell(tf.zeros([1, inputs], cell.compute_dtype), _states(cell, 1))
     units = getattr(cell, "units", output.shape[-1])
     if output.shape != (1, units):

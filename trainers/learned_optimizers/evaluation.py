@@ -26,9 +26,9 @@ class Setting(NamedTuple):
     """What is optimized, and for how long.
 
     Attributes:
-        name: In words.
-        steps: The number of steps.
-        changes: Arguments of the task's function of `optimizees`.
+        name: in words.
+        steps: the number of steps.
+        changes: arguments of the task's function of `optimizees`.
     """
 
     name: str
@@ -40,10 +40,10 @@ class Outcome(NamedTuple):
     """What became of the draws of a setting under an optimizer.
 
     Attributes:
-        setting: The setting's name.
-        optimizer: The optimizer's name.
-        rate: The tuned rate; None for a learned optimizer.
-        losses: Before the first step and after each, `[steps + 1, draws]`; infinite where they are
+        setting: the setting's name.
+        optimizer: the optimizer's name.
+        rate: the tuned rate; None for a learned optimizer.
+        losses: before the first step and after each, `[steps + 1, draws]`; infinite where they are
             NaN.
     """
 
@@ -71,8 +71,8 @@ def settings(config: ConfigDict) -> list[Setting]:
     task: Any = registry.get(config.task)
     steps = config.data.steps
     others = {"as trained": {}, **task.others}
-    found = [Setting(name, steps, changes) for name, changes in others.items()]
-    return [*found, Setting(f"{LONGER} times the steps", LONGER * steps, {})]
+    same_length = [Setting(name, steps, changes) for name, changes in others.items()]
+    return [*same_length, Setting(f"{LONGER} times the steps", LONGER * steps, {})]
 
 
 def evaluate(
@@ -85,14 +85,14 @@ def evaluate(
     """Tries optimizers in a setting, all on the same draws; yields each outcome.
 
     Args:
-        setting: One of `settings`.
-        networks: The trained optimizers by name.
-        config: The config of their runs.
-        data: The images, from `experiment.load`.
-        draws: How many functions are optimized.
+        setting: one of `settings`.
+        networks: the trained optimizers by name.
+        config: the config of their runs.
+        data: the images, from `experiment.load`.
+        draws: how many functions are optimized.
     """
-    splits = experiment.of_splits(config, data, **setting.changes)
-    return _Tries(setting, splits, config.seed, draws).of_all(networks)
+    splits = experiment.split_optimizees(config, data, **setting.changes)
+    return _Tries(setting, splits, config.seed, draws).outcomes(networks)
 
 
 class _Tries(NamedTuple):
@@ -103,7 +103,7 @@ class _Tries(NamedTuple):
     seed: int
     draws: int
 
-    def of_all(self, networks: Mapping[str, UpdateNetwork]) -> Iterator[Outcome]:
+    def outcomes(self, networks: Mapping[str, UpdateNetwork]) -> Iterator[Outcome]:
         """Yields what became of the test draws under every optimizer."""
         for name, network in networks.items():
             run = self.compiled(_without_rate(network), "test", self.draws)
@@ -147,11 +147,11 @@ def failures(outcomes: Sequence[Outcome]) -> list[str]:
     lines = []
     for outcome in outcomes:
         tuned = [
-            each
-            for each in outcomes
-            if each.rate is not None and each.setting == outcome.setting
+            other
+            for other in outcomes
+            if other.rate is not None and other.setting == outcome.setting
         ]
-        best = min(tuned, key=lambda each: each.final)
+        best = min(tuned, key=lambda other: other.final)
         if outcome.rate is None and not outcome.final <= best.final:
             start = float(np.median(outcome.losses[0]))
             learns = "" if outcome.final < start else ", and not below the start"

@@ -31,12 +31,12 @@ class MetaExperiment(ExamplesExperiment):
     """The experiment of learning to learn.
 
     Args:
-        config: The run's config.
-        data_dir: The folder of the published files of images.
-        path: The run's folder.
+        config: the run's config.
+        data_dir: the folder of the published files of images.
+        path: the run's folder.
 
     Raises:
-        ValueError, OSError: The images cannot be used, or do not suit the config.
+        ValueError, OSError: the images cannot be used, or do not suit the config.
     """
 
     def __init__(
@@ -44,7 +44,7 @@ class MetaExperiment(ExamplesExperiment):
     ) -> None:
         super().__init__(config, load(config, data_dir))
         self._path = path
-        self._optimizees = of_splits(config, self._data)
+        self._optimizees = split_optimizees(config, self._data)
 
     def check_replicas(self, replicas: int) -> None:
         """Raises ValueError for several replicas: one optimization cannot be shared."""
@@ -58,8 +58,8 @@ class MetaExperiment(ExamplesExperiment):
         """Returns the memory that a truncation takes: each step keeps all gates."""
         data, model = config.data, config.model
         coordinates = modeling.draws(config) * self._optimizees["train"].size
-        kept = coordinates * data.unroll * model.layers * model.units
-        return memory.training(config, 0, 0, _NUMBERS_A_UNIT * kept)
+        activations = coordinates * data.unroll * model.layers * model.units
+        return memory.training(config, 0, 0, _NUMBERS_A_UNIT * activations)
 
     def build(self) -> UpdateNetwork:
         """Returns the network, built."""
@@ -86,8 +86,8 @@ class MetaExperiment(ExamplesExperiment):
 
     def describe(self, split: str, score: Score) -> str:
         """Returns one line: the mean loss of a split's steps, and that of the last."""
-        told = MEAN_LOSS.format_score(score.mean, score.draws)
-        return f"{split} {MEAN_LOSS.name}: {told}, last {MEAN_LOSS.text(score.final)}"
+        mean = MEAN_LOSS.format_score(score.mean, score.draws)
+        return f"{split} {MEAN_LOSS.name}: {mean}, last {MEAN_LOSS.text(score.final)}"
 
     def numbers(self, split: str, score: Score) -> dict[str, dict[str, Any]]:
         """Returns both losses of a split, and how many draws they are of."""
@@ -130,12 +130,12 @@ def load(config: ConfigDict, data_dir: str | None) -> SequenceData | None:
     """Loads the images of a run; returns None if its task has none.
 
     Raises:
-        ValueError, OSError: The images cannot be used, or are too few.
+        ValueError, OSError: the images cannot be used, or are too few.
     """
     task: Any = registry.get(config.task)
     if task.images is None:
         return None
-    return sequences.of_images(
+    return sequences.from_images(
         task.images,
         config.data.validation,
         config.seed,
@@ -144,15 +144,15 @@ def load(config: ConfigDict, data_dir: str | None) -> SequenceData | None:
     )
 
 
-def of_splits(
+def split_optimizees(
     config: ConfigDict, data: SequenceData | None, **changes: Any
 ) -> Mapping[str, Optimizee]:
     """Returns what is optimized on each split.
 
     Args:
-        config: The run's config.
-        data: From `load`.
-        **changes: Other arguments of the task's function of `optimizees`.
+        config: the run's config.
+        data: from `load`.
+        **changes: other arguments of the task's function of `optimizees`.
     """
     if data is None:
         return dict.fromkeys(
@@ -163,7 +163,7 @@ def of_splits(
     splits = {split: _images(data, split) for split in sequences.SPLITS}
     splits["tuning"] = splits["validation"]
     size = config.data.batch_size
-    return {split: make(each, size, **changes) for split, each in splits.items()}
+    return {split: make(part, size, **changes) for split, part in splits.items()}
 
 
 _NETWORKS = {"mnist_mlp": "perceptrons", "cifar10_cnn": "convolutional"}

@@ -23,9 +23,9 @@ class Score(NamedTuple):
     """What became of draws.
 
     Attributes:
-        mean: The mean loss after each step.
-        final: The mean loss after the last step.
-        draws: The number of draws.
+        mean: the mean loss after each step.
+        final: the mean loss after the last step.
+        draws: the number of draws.
     """
 
     mean: float
@@ -40,9 +40,9 @@ class MetaTraining:
     carried: coordinates and states. After the last truncation of an optimization comes a new one.
 
     Args:
-        network: What is trained.
-        config: The run's config.
-        optimizees: What it optimizes, by split.
+        network: what is trained.
+        config: the run's config.
+        optimizees: what it optimizes, by split.
     """
 
     unit = "truncations"
@@ -67,7 +67,7 @@ class MetaTraining:
         self._optimized = tf.function(self._optimize, autograph=False)
 
     def dataset(self, first_step: int) -> tf.data.Dataset:
-        """Returns the numbers of the steps, each of shape [1]."""
+        """Returns the numbers of the steps, each of shape `[1]`."""
         training = self._config.training
         last = self.steps_per_epoch * schedules.passes(training, self.steps_per_epoch)
         return tf.data.Dataset.range(first_step, last).batch(1, drop_remainder=True)
@@ -104,7 +104,7 @@ class MetaTraining:
 
     def _draw(self, split: str, number: Any, count: int) -> Draw:
         numbers = (self._config.seed, number)
-        seed = tf.stack([tf.cast(each, tf.int64) for each in numbers])
+        seed = tf.stack([tf.cast(value, tf.int64) for value in numbers])
         return self._optimizees[split].draw(seed, count)
 
     def evaluate(self) -> dict[str, float]:

@@ -28,8 +28,8 @@ class Draw(NamedTuple):
     """Functions to optimize at once.
 
     Attributes:
-        theta: Where to start, `[draws, coordinates]`.
-        loss: Takes such coordinates and a step's number; returns `[draws]`. The gradient of
+        theta: where to start, `[draws, coordinates]`.
+        loss: takes such coordinates and a step's number; returns `[draws]`. The gradient of
             each depends on its own coordinates alone.
     """
 
@@ -53,23 +53,23 @@ class Quadratics:
     """|W theta - y|^2 with normally distributed W and y.
 
     Attributes:
-        size: The number of dimensions.
+        size: the number of dimensions.
     """
 
     size: int
 
     def draw(self, seed: tf.Tensor, draws: int) -> Draw:
         """Draws functions."""
-        of_matrix, of_vector, of_theta = _seeds(seed, 3)
-        matrix = tf.random.stateless_normal([draws, self.size, self.size], of_matrix)
-        vector = tf.random.stateless_normal([draws, self.size], of_vector)
+        matrix_seed, vector_seed, theta_seed = _seeds(seed, 3)
+        matrix = tf.random.stateless_normal([draws, self.size, self.size], matrix_seed)
+        vector = tf.random.stateless_normal([draws, self.size], vector_seed)
 
         def loss(theta: tf.Tensor, step: tf.Tensor) -> tf.Tensor:
             del step
             errors = tf.linalg.matvec(matrix, theta) - vector
             return tf.reduce_sum(tf.square(errors), -1)
 
-        return Draw(_start(draws, self.size, of_theta), loss)
+        return Draw(_start(draws, self.size, theta_seed), loss)
 
 
 class Images(NamedTuple):
@@ -89,10 +89,10 @@ class Networks:
     """Classifiers of images, each step of other images.
 
     Attributes:
-        images: The images.
-        batch_size: Images of a step.
-        shapes: Those of the weights and biases, which are parts of the coordinates in this order.
-        logits: Takes images `[draws, B, pixels]` and the parts, each with the draws in front;
+        images: the images.
+        batch_size: images of a step.
+        shapes: those of the weights and biases, which are parts of the coordinates in this order.
+        logits: takes images `[draws, B, pixels]` and the parts, each with the draws in front;
             returns `[draws, B, classes]`.
     """
 
@@ -108,19 +108,19 @@ class Networks:
 
     def draw(self, seed: tf.Tensor, draws: int) -> Draw:
         """Draws networks and the images of each step."""
-        of_theta, of_images = _seeds(seed, 2)
+        theta_seed, images_seed = _seeds(seed, 2)
         count = self.images.labels.shape[0]
 
         def loss(theta: tf.Tensor, step: tf.Tensor) -> tf.Tensor:
-            of_step = tf.random.fold_in(of_images, step)
+            step_seed = tf.random.fold_in(images_seed, step)
             shape = [draws, self.batch_size]
-            chosen = tf.random.stateless_uniform(shape, of_step, 0, count, tf.int32)
-            pixels, labels = (tf.gather(each, chosen) for each in self.images)
+            chosen = tf.random.stateless_uniform(shape, step_seed, 0, count, tf.int32)
+            pixels, labels = (tf.gather(array, chosen) for array in self.images)
             pixels = tf.cast(tf.reshape(pixels, [*shape, -1]), theta.dtype) / 255
-            found = self.logits(pixels, self.parts(theta))
-            return tf.reduce_mean(_cross_entropy(labels, found), -1)
+            logits = self.logits(pixels, self.parts(theta))
+            return tf.reduce_mean(_cross_entropy(labels, logits), -1)
 
-        return Draw(_start(draws, self.size, of_theta), loss)
+        return Draw(_start(draws, self.size, theta_seed), loss)
 
     def parts(self, theta: tf.Tensor) -> list[tf.Tensor]:
         """Cuts coordinates `[draws, size]` into weights and biases."""
@@ -140,10 +140,10 @@ def perceptrons(
     """Returns networks of dense layers.
 
     Args:
-        images: What they classify, into ten classes.
-        batch_size: Images of a step.
-        units: Those of each hidden layer.
-        activation: One of `ACTIVATIONS`.
+        images: what they classify, into ten classes.
+        batch_size: images of a step.
+        units: those of each hidden layer.
+        activation: one of `ACTIVATIONS`.
     """
     bend = ACTIVATIONS[activation]
     widths = [math.prod(images.pixels.shape[1:]), *units, 10]
@@ -167,10 +167,10 @@ def convolutional(
     normalization precedes the activation, pads, and has a shift alone is recalled.
 
     Args:
-        images: What they classify, into ten classes.
-        batch_size: Images of a step.
-        channels: Those of each convolution.
-        activation: One of `ACTIVATIONS`.
+        images: what they classify, into ten classes.
+        batch_size: images of a step.
+        channels: those of each convolution.
+        activation: one of `ACTIVATIONS`.
     """
     bend = ACTIVATIONS[activation]
     _, pixels, colours = images.pixels.shape
@@ -192,13 +192,13 @@ def convolutional(
         return tf.reshape(values, [batch_size, ends])
 
     def logits(values: tf.Tensor, parts: list[tf.Tensor]) -> tf.Tensor:
-        of_draws = zip(*map(tf.unstack, parts[:6]), strict=True)
-        found = [
-            features(each, list(own))
-            for each, own in zip(tf.unstack(values), of_draws, strict=True)
+        draws = zip(*map(tf.unstack, parts[:6]), strict=True)
+        by_draw = [
+            features(images, list(own))
+            for images, own in zip(tf.unstack(values), draws, strict=True)
         ]
         kernel, bias, last_kernel, last_bias = parts[6:]
-        hidden = bend(tf.matmul(tf.stack(found), kernel) + bias[:, None])
+        hidden = bend(tf.matmul(tf.stack(by_draw), kernel) + bias[:, None])
         return tf.matmul(hidden, last_kernel) + last_bias[:, None]
 
     return Networks(images, batch_size, shapes, logits)

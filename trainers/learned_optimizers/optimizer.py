@@ -28,11 +28,11 @@ class RecurrentOptimizer(keras.optimizers.Optimizer):
     optimizer, so they are saved with the model. The network does not change.
 
     Args:
-        network: What computes the updates; a new one has yet to be trained.
-        name: Of the optimizer.
+        network: what computes the updates; a new one has yet to be trained.
+        name: of the optimizer.
 
     Raises:
-        ValueError: From `build` or `apply`: variables are of another type than the network, a
+        ValueError: from `build` or `apply`: variables are of another type than the network, a
             gradient is sparse or missing, or there are several replicas.
     """
 
@@ -72,15 +72,15 @@ class RecurrentOptimizer(keras.optimizers.Optimizer):
         """Adds the network's updates to the variables.
 
         Args:
-            grads: A dense gradient for each variable.
-            trainable_variables: Those given to `build`; None: the same.
+            grads: a dense gradient for each variable.
+            trainable_variables: those given to `build`; None: the same.
         """
         if trainable_variables is not None:
             self.build(trainable_variables)
         variables = self._trained()
         _check(grads, variables)
         sizes = [math.prod(variable.shape) for variable in variables]
-        flat = tf.concat([tf.reshape(each, [-1]) for each in grads], 0)
+        flat = tf.concat([tf.reshape(gradient, [-1]) for gradient in grads], 0)
         before = [[state.value for state in cell] for cell in self.states]
         updates, after = self.network(flat, before)
         parts = tf.split(updates, sizes)
@@ -109,7 +109,7 @@ class RecurrentOptimizer(keras.optimizers.Optimizer):
     def save(self, path: epath.PathLike) -> None:
         """Writes the network in one file: its config and its weights."""
         config = keras.saving.serialize_keras_object(self.network)
-        weights = {str(i): each for i, each in enumerate(self.network.get_weights())}
+        weights = {str(i): array for i, array in enumerate(self.network.get_weights())}
         arrays = {_CONFIG: np.array(json.dumps(config)), **weights}
         write_atomically(path, lambda file: np.savez(file, **arrays))
 
@@ -118,8 +118,8 @@ class RecurrentOptimizer(keras.optimizers.Optimizer):
         """Returns a new optimizer with the network that `save` wrote.
 
         Raises:
-            ValueError: The file is not one of `save`.
-            OSError: It cannot be read.
+            ValueError: the file is not one of `save`.
+            OSError: it cannot be read.
         """
         try:
             with to_path(path).open("rb") as file, np.load(file) as arrays:

@@ -27,9 +27,9 @@ def write(path: epath.Path, outcomes: Sequence[Outcome], line: str) -> str:
     """Writes the table, the picture and the points; returns the table.
 
     Args:
-        path: The folder, which exists.
-        outcomes: From `evaluation.evaluate`.
-        line: The command.
+        path: the folder, which exists.
+        outcomes: from `evaluation.evaluate`.
+        line: the command.
     """
     text = markdown(outcomes)
     page = f"# Learned optimizers\n\nWritten by `{line}`.\n\n{text}\n\n![]({PICTURE})\n"
@@ -47,17 +47,17 @@ def markdown(outcomes: Sequence[Outcome]) -> str:
     lines = ["| " + " | ".join(row) + " |" for row in rows]
     short = evaluation.failures(outcomes)
     short = short or ["No learned optimizer falls short of the best tuned one."]
-    return "\n".join([*lines, "", *(f"- {each}" for each in short)])
+    return "\n".join([*lines, "", *(f"- {failure}" for failure in short)])
 
 
 def _cells(outcome: Outcome) -> list[str]:
-    low, median, high = (each[-1] for each in outcome.quantiles())
+    low, median, high = (quantile[-1] for quantile in outcome.quantiles())
     finite = np.isfinite(outcome.losses).all(axis=0)
     return [
         outcome.setting,
         outcome.optimizer,
         "" if outcome.rate is None else f"{outcome.rate:.2g}",
-        *(f"{each:.4g}" for each in (median, low, high)),
+        *(f"{value:.4g}" for value in (median, low, high)),
         f"{outcome.losses[1:].mean():.4g}",
         f"{finite.size}",
         f"{finite.size - finite.sum()}",
@@ -69,23 +69,25 @@ def points(outcomes: Sequence[Outcome]) -> str:
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(_COLUMNS)
-    for each in outcomes:
-        for (step, number), loss in np.ndenumerate(each.losses):
-            row = (each.setting, each.optimizer, number, step, f"{loss:.6g}")
+    for outcome in outcomes:
+        for (step, number), loss in np.ndenumerate(outcome.losses):
+            row = (outcome.setting, outcome.optimizer, number, step, f"{loss:.6g}")
             writer.writerow(row)
     return text.getvalue()
 
 
 def draw(outcomes: Sequence[Outcome]) -> figure.Figure:
     """Draws a panel for each setting: medians, and bands from 10 % to 90 % of the draws."""
-    names = list(dict.fromkeys(each.setting for each in outcomes))
+    names = list(dict.fromkeys(outcome.setting for outcome in outcomes))
     columns = math.ceil(math.sqrt(len(names)))
     rows = math.ceil(len(names) / columns)
     size = (5 * columns, 3.8 * rows)
     picture = figure.Figure(figsize=size, layout="constrained")
     panels = picture.subplots(rows, columns, squeeze=False).ravel()
     for axes, name in zip(panels, names, strict=False):
-        _draw_setting(axes, [each for each in outcomes if each.setting == name])
+        _draw_setting(
+            axes, [outcome for outcome in outcomes if outcome.setting == name]
+        )
     for axes in panels[len(names) :]:
         axes.set_axis_off()
     panels[0].legend(fontsize=8)
@@ -93,11 +95,11 @@ def draw(outcomes: Sequence[Outcome]) -> figure.Figure:
 
 
 def _draw_setting(axes: Any, outcomes: Sequence[Outcome]) -> None:
-    most = 2 * max(float(np.median(each.losses[0])) for each in outcomes)
-    for each in outcomes:
-        low, median, high = (np.minimum(line, most) for line in each.quantiles())
-        style = "--" if each.rate is not None else "-"
-        (line,) = axes.plot(median, style, label=each.optimizer, linewidth=1.2)
+    most = 2 * max(float(np.median(outcome.losses[0])) for outcome in outcomes)
+    for outcome in outcomes:
+        low, median, high = (np.minimum(line, most) for line in outcome.quantiles())
+        style = "--" if outcome.rate is not None else "-"
+        (line,) = axes.plot(median, style, label=outcome.optimizer, linewidth=1.2)
         steps = np.arange(len(median))
         axes.fill_between(steps, low, high, color=line.get_color(), alpha=0.1)
     axes.set(title=outcomes[0].setting, xlabel="step", ylabel="loss", yscale="log")

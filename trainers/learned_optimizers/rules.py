@@ -15,8 +15,8 @@ class Rule(NamedTuple):
     """An optimizer as functions.
 
     Attributes:
-        start: Takes coordinates `[draws, size]`; returns the state, tensors.
-        update: Takes gradients `[draws, size]`, the state and the step, counted from 1; returns
+        start: takes coordinates `[draws, size]`; returns the state, tensors.
+        update: takes gradients `[draws, size]`, the state and the step, counted from 1; returns
             what to add to the coordinates, and the next state.
     """
 
@@ -92,14 +92,14 @@ TUNED: dict[str, Callable[[tf.Tensor], Rule]] = {
 def losses(rule: Rule, draw: Draw, steps: int) -> tf.Tensor:
     """Returns the losses before the first step and after each, `[steps + 1, draws]`."""
 
-    def step(number: tf.Tensor, theta: tf.Tensor, state: Any, found: Any) -> tuple:
+    def step(number: tf.Tensor, theta: tf.Tensor, state: Any, recorded: Any) -> tuple:
         value, gradient = value_and_gradient(draw.loss, theta, number)
         updates, state = rule.update(gradient, state, number + 1)
-        return number + 1, theta + updates, state, found.write(number, value)
+        return number + 1, theta + updates, state, recorded.write(number, value)
 
-    found = tf.TensorArray(draw.theta.dtype, steps + 1)
-    start = (0, draw.theta, rule.start(draw.theta), found)
-    _, theta, _, found = tf.while_loop(
+    values = tf.TensorArray(draw.theta.dtype, steps + 1)
+    start = (0, draw.theta, rule.start(draw.theta), values)
+    _, theta, _, values = tf.while_loop(
         lambda number, *_: number < steps, step, start, parallel_iterations=1
     )
-    return found.write(steps, draw.loss(theta, tf.constant(steps))).stack()
+    return values.write(steps, draw.loss(theta, tf.constant(steps))).stack()

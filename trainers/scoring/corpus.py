@@ -28,7 +28,7 @@ class Corpus(NamedTuple):
     output_field: str = "score"
 
 
-def told(counts: Mapping[str, int]) -> str:
+def format_counts(counts: Mapping[str, int]) -> str:
     """Returns the counters of a run in words, `empty` only if there are such documents."""
     names = (name for name in COUNTERS if name != "empty" or counts[name])
     return ", ".join(f"{counts[name]:,} {name}" for name in names)

@@ -17,6 +17,8 @@ from typing import IO, Any, NamedTuple
 import tensorflow as tf
 from google.protobuf import message
 
+from trainers.data.stores import one_line
+
 Open = Callable[[str], IO[bytes]]
 """Opens a file for reading."""
 
@@ -117,24 +119,21 @@ def read(path: str, fields: Fields, opened: Open) -> Iterator[Document]:
         OSError: the disk or the store fails, which is no damage of the file.
         MemoryError, tf.errors.ResourceExhaustedError: there is too little memory.
     """
-    of_format = {"text": _text, "json": _lines, "tfrecord": _records}
+    readers = {"text": _text, "json": _lines, "tfrecord": _records}
     count = 0
     try:
-        for document in of_format[check_name(path)](path, fields, opened):
+        for document in readers[check_name(path)](path, fields, opened):
             count += 1
             yield document
     except _DAMAGED as error:
         after = f" after {count:,} documents" if count else ""
-        yield Document(path, reason=f"the file cannot be read{after}: {told(error)}")
+        yield Document(
+            path, reason=f"the file cannot be read{after}: {one_line(error)}"
+        )
     except tf.errors.ResourceExhaustedError:
         raise
     except (OSError, tf.errors.OpError) as error:
-        raise OSError(f"{path} cannot be read: {told(error)}") from error
-
-
-def told(error: Exception) -> str:
-    """Returns an error in one line."""
-    return " ".join(str(error).split()) or type(error).__name__
+        raise OSError(f"{path} cannot be read: {one_line(error)}") from error
 
 
 def in_batches(documents: Iterable[Document]) -> Iterator[list[Document]]:
@@ -229,7 +228,7 @@ def _document(
         raise
     except Exception as error:
         # Whatever else the content of one document causes does not stop the others.
-        return Document(id, reason=f"it cannot be read: {told(error)}")
+        return Document(id, reason=f"it cannot be read: {one_line(error)}")
 
 
 def _whole(content: bytes, fields: Fields) -> tuple[str, str]:

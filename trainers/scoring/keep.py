@@ -42,8 +42,8 @@ def parse(text: str) -> Condition:
     Raises:
         ValueError: it is no such text.
     """
-    found = _CONDITION.fullmatch(text)
-    field, sign, number = found.groups() if found else ("", "", "")
+    match = _CONDITION.fullmatch(text)
+    field, sign, number = match.groups() if match else ("", "", "")
     if field not in Scores._fields or not _is_number(number):
         raise ValueError(
             f"--keep must be FIELD<NUMBER (or <=, >, >=), FIELD one of "

@@ -12,8 +12,8 @@ from trainers.scoring.corpus import COUNTERS, UNFINISHED, Corpus
 from trainers.training.hold import LOCK
 
 SETTINGS, SUMMARY = "settings.json", "summary.json"
-_COUNTED = dict.fromkeys((each for each in COUNTERS if each != "empty"), int)
-_OF_A_START = {LOCK, f".{SETTINGS}.part"}  # which a killed command may have left
+_COUNTED = dict.fromkeys((name for name in COUNTERS if name != "empty"), int)
+_START_FILES = {LOCK, f".{SETTINGS}.part"}  # which a killed command may have left
 _WRITTEN = re.compile(r"(scores|kept|failures)-\d+-of-\d+(-\d+)?\.jsonl")
 
 
@@ -33,7 +33,7 @@ def check(folder: epath.Path, settings: Mapping[str, Any]) -> dict[str, int] | N
     """Checks that a folder is a new one, or that of the same command.
 
     Returns:
-        The counts of a command that came to its end; else None.
+        the counts of a command that came to its end; else None.
 
     Raises:
         ValueError: it holds something else.
@@ -43,8 +43,8 @@ def check(folder: epath.Path, settings: Mapping[str, Any]) -> dict[str, int] | N
         done = files.exists(folder / SUMMARY)
         _check_same(folder, settings, "the scores" if done else "an unfinished run")
         return files.read_json(folder / SUMMARY, _COUNTED) if done else None
-    names = [each.name for each in folder.iterdir()] if files.exists(folder) else []
-    if not _OF_A_START.issuperset(names):
+    names = [entry.name for entry in folder.iterdir()] if files.exists(folder) else []
+    if not _START_FILES.issuperset(names):
         raise ValueError(
             f"--output must be a new or an empty folder. Received: --output={folder}, which is not "
             "empty"

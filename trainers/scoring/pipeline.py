@@ -24,7 +24,7 @@ from apache_beam.options.pipeline_options import PipelineOptions, StandardOption
 from apache_beam.options.value_provider import StaticValueProvider
 
 from trainers.scoring import documents
-from trainers.scoring.corpus import COUNTERS, UNFINISHED, told
+from trainers.scoring.corpus import COUNTERS, UNFINISHED, format_counts
 from trainers.scoring.documents import Document, Fields
 from trainers.scoring.keep import Condition
 from trainers.scoring.scorer import ModelError, Scorer, Scores
@@ -94,10 +94,11 @@ class Handler(ModelHandler[Numbered, tuple[Numbered, Any], Scorer]):
         inference_args: dict[str, Any] | None = None,
     ) -> Iterable[tuple[Numbered, Scores | ValueError | None]]:
         """Returns each document with its scores, or the error that says why it has none."""
-        texts = [each.text for _, each in batch if each.text is not None]
+        texts = [document.text for _, document in batch if document.text is not None]
         scores = iter(model(texts) if texts else ())
         return [
-            (each, None if each[1].text is None else next(scores)) for each in batch
+            (numbered, None if numbered[1].text is None else next(scores))
+            for numbered in batch
         ]
 
     def should_skip_batching(self) -> bool:
@@ -106,7 +107,7 @@ class Handler(ModelHandler[Numbered, tuple[Numbered, Any], Scorer]):
 
     def get_num_bytes(self, batch: Sequence[Numbered]) -> int:
         """Returns about how many bytes a list has."""
-        return sum(len(each.text or "") for _, each in batch)
+        return sum(len(document.text or "") for _, document in batch)
 
 
 class Read(beam.DoFn):
@@ -120,13 +121,13 @@ class Read(beam.DoFn):
     ) -> Iterator[list[Numbered]]:
         """Yields the documents of the files that belong to a part."""
         part, groups = element
-        found = (
+        part_documents = (
             document
             for paths in groups
             for path in paths
             for document in documents.read(path, self._fields, _opened)
         )
-        for batch in documents.in_batches(found):
+        for batch in documents.in_batches(part_documents):
             yield [(part, document) for document in batch]
 
 
@@ -138,11 +139,11 @@ class Write(beam.DoFn):
         self._output_field = output_field
         self._counters = {name: Metrics.counter(_SPACE, name) for name in COUNTERS}
         self._counts = dict.fromkeys(COUNTERS, 0)
-        self._told = 0.0
+        self._printed_at = 0.0
 
     def setup(self) -> None:
         """Begins to count the time."""
-        self._told = time.monotonic()
+        self._printed_at = time.monotonic()
 
     def process(
         self, element: tuple[Numbered, Scores | ValueError | None]
@@ -154,17 +155,17 @@ class Write(beam.DoFn):
             yield _line("failures", part, {"id": document.id, "reason": reason})
             yield self._count(failures=1)
             return
-        kept = bool(self._conditions) and all(
-            each.holds(scores) for each in self._conditions
+        passes = bool(self._conditions) and all(
+            condition.holds(scores) for condition in self._conditions
         )
-        found = {"id": document.id, **scores._asdict()}
-        yield _line("scores", part, found)
-        if kept:
-            yield f"kept-{part}", document.with_field(self._output_field, found)
+        values = {"id": document.id, **scores._asdict()}
+        yield _line("scores", part, values)
+        if passes:
+            yield f"kept-{part}", document.with_field(self._output_field, values)
         yield self._count(
             documents=1,
             tokens=scores.tokens,
-            kept=int(kept),
+            kept=int(passes),
             empty=int(scores.is_empty),
         )
 
@@ -173,18 +174,18 @@ class Write(beam.DoFn):
         for name, count in counts.items():
             self._counters[name].inc(count)
             self._counts[name] += count
-        if time.monotonic() - self._told > _SECONDS:
-            self._told = time.monotonic()
-            print(f"so far: {told(self._counts)}", file=sys.stderr, flush=True)
+        if time.monotonic() - self._printed_at > _SECONDS:
+            self._printed_at = time.monotonic()
+            print(f"so far: {format_counts(self._counts)}", file=sys.stderr, flush=True)
         row = tuple(counts.get(name, 0) for name in COUNTERS)
         return beam.pvalue.TaggedOutput(_COUNTED, row)
 
 
-def pipeline(of_beam: Sequence[str]) -> beam.Pipeline:
+def pipeline(beam_flags: Sequence[str]) -> beam.Pipeline:
     """Returns an empty pipeline.
 
     Args:
-        of_beam: flags of Beam.
+        beam_flags: flags of Beam.
 
     Raises:
         ValueError, ImportError: a flag has a wrong value, or the runner is not there.
@@ -193,15 +194,15 @@ def pipeline(of_beam: Sequence[str]) -> beam.Pipeline:
     errors = io.StringIO()
     try:
         with contextlib.redirect_stderr(errors):
-            options = PipelineOptions(list(of_beam))
-            found = options.get_all_options(retain_unknown_options=True)
+            options = PipelineOptions(list(beam_flags))
+            values = options.get_all_options(retain_unknown_options=True)
     except SystemExit as error:
         line = errors.getvalue().strip().rpartition("error: ")[2]
         raise ValueError(f"Beam refuses its flags: {line}") from error
-    _check_runner(found)
-    if found["runner"] in StandardOptions.LOCAL_RUNNERS:
+    _check_runner(values)
+    if values["runner"] in StandardOptions.LOCAL_RUNNERS:
         known = PipelineOptions([]).get_all_options()
-        for name in {*found} - {*known}:
+        for name in {*values} - {*known}:
             raise flags.UnrecognizedFlagError(name)
     return beam.Pipeline(options=options)
 
@@ -215,7 +216,7 @@ def matched(pattern: str) -> list[str]:
     """
     # Beam finds nothing by a pattern without a folder.
     (match,) = FileSystems.match([pattern if "/" in pattern else f"./{pattern}"])
-    paths = sorted(each.path for each in match.metadata_list)
+    paths = sorted(file.path for file in match.metadata_list)
     if not paths:
         raise ValueError(
             f"--input must match files. Received: --input={pattern}, which matches none"
@@ -229,7 +230,21 @@ def run(pipeline: beam.Pipeline, settings: Settings) -> dict[str, int]:
     """Scores a corpus and waits until all of it is written; returns the counters by name."""
     unfinished = FileSystems.join(settings.output, UNFINISHED)
     counts = FileSystems.join(unfinished, _COUNTS)
-    written = (
+    scored = _scored(pipeline, settings)
+    _write_lines(scored["lines"], settings.output, unfinished)
+    _ = (
+        scored[_COUNTED]
+        | beam.CombineGlobally(total)
+        | beam.Map(_write_counts, unfinished, counts)
+    )
+    pipeline.run().wait_until_finish()
+    with FileSystems.open(counts) as file:
+        return dict(zip(COUNTERS, json.load(file), strict=True))
+
+
+def _scored(pipeline: beam.Pipeline, settings: Settings) -> Any:
+    """Returns what `Write` yields of the corpus: the collections "lines" and `_COUNTED`."""
+    return (
         pipeline
         | beam.Create(parts(settings.paths), reshuffle=False)
         | "To workers" >> beam.GroupByKey()
@@ -239,26 +254,22 @@ def run(pipeline: beam.Pipeline, settings: Settings) -> dict[str, int]:
             _COUNTED, main="lines"
         )
     )
+
+
+def _write_lines(lines: beam.PCollection, output: str, unfinished: str) -> None:
+    """Writes lines to the files that they name, in `unfinished` until all are written."""
     _ = (
-        written["lines"]
+        lines
         | fileio.WriteToFiles(
-            path=settings.output,
+            path=output,
             destination=_destination,
             sink=_Lines,
             file_naming=_name,
             temp_directory=StaticValueProvider(str, unfinished),
             max_writers_per_bundle=3 * _PARTS,
         )
-        | beam.Map(_check_written, settings.output)
+        | beam.Map(_check_written, output)
     )
-    _ = (
-        written[_COUNTED]
-        | beam.CombineGlobally(total)
-        | beam.Map(_write_counts, unfinished, counts)
-    )
-    pipeline.run().wait_until_finish()
-    with FileSystems.open(counts) as file:
-        return dict(zip(COUNTERS, json.load(file), strict=True))
 
 
 def total(rows: Iterable[Counts]) -> Counts:

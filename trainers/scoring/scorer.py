@@ -6,7 +6,7 @@ from typing import NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from trainers.scoring.documents import told
+from trainers.data.stores import one_line
 from trainers.serving.exported import ExportedModel
 from trainers.tasks.measures import perplexity
 
@@ -16,7 +16,7 @@ _ROWS, _TOKENS = 32, 2**20
 _CHUNK = 128  # tokens that an export reads at once
 _LIKE = 1.1  # how much longer than its shortest text the longest of a batch may be
 # What no document is to blame for.
-_OF_THE_MACHINE = (MemoryError, OSError, tf.errors.ResourceExhaustedError)
+_MACHINE_ERRORS = (MemoryError, OSError, tf.errors.ResourceExhaustedError)
 
 
 class ModelError(Exception):
@@ -78,28 +78,29 @@ class Scorer:
         """
         try:
             return self._together(texts)
-        except _OF_THE_MACHINE:
+        except _MACHINE_ERRORS:
             raise
         except Exception as error:
             if len(texts) == 1:
                 self._check_sound(error)
-                return [ValueError(f"it cannot be scored: {told(error)}")]
-        return [found for text in texts for found in self([text])]
+                return [ValueError(f"it cannot be scored: {one_line(error)}")]
+        return [score for text in texts for score in self([text])]
 
     def _together(self, texts: Sequence[str]) -> list[Scores | ValueError]:
         encoded = self._encode(texts)
         scores: list[Scores | ValueError] = [
-            each if isinstance(each, ValueError) else ValueError() for each in encoded
+            entry if isinstance(entry, ValueError) else ValueError()
+            for entry in encoded
         ]
         places = {
-            place: each
-            for place, each in enumerate(encoded)
-            if isinstance(each, _Encoded)
+            place: entry
+            for place, entry in enumerate(encoded)
+            if isinstance(entry, _Encoded)
         }
-        for batch in _batches({at: len(each.ids) for at, each in places.items()}):
-            found = self._score([places[place] for place in batch])
-            for place, each in zip(batch, found, strict=True):
-                scores[place] = each
+        for batch in _batches({at: len(entry.ids) for at, entry in places.items()}):
+            batch_scores = self._score([places[place] for place in batch])
+            for place, score in zip(batch, batch_scores, strict=True):
+                scores[place] = score
         return scores
 
     def _encode(self, texts: Sequence[str]) -> list[_Encoded | ValueError]:
@@ -109,7 +110,7 @@ class Scorer:
         except ValueError as error:
             if len(texts) == 1:
                 return [error]
-            return [found for text in texts for found in self._encode([text])]
+            return [entry for text in texts for entry in self._encode([text])]
         rows = zip(answer["ids"], answer["lengths"], answer["unknown"], strict=True)
         return [
             _Encoded(np.append(self._begin, ids[:length]), int(unknown))
@@ -121,10 +122,10 @@ class Scorer:
         row = [*self._begin, *self._begin]
         try:
             self._model("score_ids", ids=[row], lengths=[len(row)])
-        except _OF_THE_MACHINE:
+        except _MACHINE_ERRORS:
             raise
         except Exception:
-            raise ModelError(f"the model fails: {told(error)}") from error
+            raise ModelError(f"the model fails: {one_line(error)}") from error
 
     def _score(self, rows: Sequence[_Encoded]) -> list[Scores | ValueError]:
         lengths = [len(row.ids) for row in rows]

@@ -30,13 +30,13 @@ class SequenceExperiment(ExamplesExperiment):
     """The experiment of a model of sequences.
 
     Args:
-        config: The run's config.
-        data_dir: The folder of the published files.
-        path: The run's folder; an order of time steps that is kept there holds.
-        permutation: The order of time steps of a new run; None to draw it if the task has one.
+        config: the run's config.
+        data_dir: the folder of the published files.
+        path: the run's folder; an order of time steps that is kept there holds.
+        permutation: the order of time steps of a new run; None to draw it if the task has one.
 
     Raises:
-        ValueError, OSError: The data cannot be used.
+        ValueError, OSError: the data cannot be used.
     """
 
     examples, contents = "sequences", "data"
@@ -48,7 +48,7 @@ class SequenceExperiment(ExamplesExperiment):
         path: epath.Path,
         permutation: Sequence[int] | None = None,
     ) -> None:
-        order = _kept(path).get("permutation", permutation)
+        order = _saved_record(path).get("permutation", permutation)
         super().__init__(config, sequences.load(config, data_dir, permutation=order))
         self._measure = registry.get(config.task).measure
         _, *self._shape = self._data.train.inputs.shape
@@ -79,8 +79,8 @@ class SequenceExperiment(ExamplesExperiment):
     def introduction(self, model: keras.Model) -> str:
         """Returns lines on the data and the model; warns if it cannot see all time steps."""
         steps = self._shape[0]
-        reach = models.layer_of(model).receptive_field
-        line = f"{self._data.told} of {steps:,} steps; "
+        reach = models.sequence_layer(model).receptive_field
+        line = f"{self._data.summary} of {steps:,} steps; "
         line += f"{runs.parameters(model):,} parameters"
         if reach is None:
             return line
@@ -126,11 +126,11 @@ def evaluate(path: epath.Path, data_dir: str | None) -> None:
     """Prints the scores of a run's best model on validation and test data.
 
     Args:
-        path: The run's folder.
-        data_dir: The folder of the published files.
+        path: the run's folder.
+        data_dir: the folder of the published files.
 
     Raises:
-        ValueError, OSError, WorkdirError: The data or the folder cannot be used.
+        ValueError, OSError, WorkdirError: the data or the folder cannot be used.
     """
     config = runs.load_config(path)
     experiment = SequenceExperiment(config, data_dir, path)
@@ -146,17 +146,17 @@ def export(
     The served model takes unchanged images and puts their pixels in the run's order.
 
     Args:
-        path: The run's folder.
-        output: The served model's folder.
-        precision: The precision of the weights, one of `keras_trellis.export.PRECISIONS`. Below
+        path: the run's folder.
+        output: the served model's folder.
+        precision: the precision of the weights, one of `keras_trellis.export.PRECISIONS`. Below
             float32 the model card has the validation score before and after.
-        data_dir: The folder of the published files; only that score needs it.
+        data_dir: the folder of the published files; only that score needs it.
 
     Raises:
-        ValueError, OSError, WorkdirError: The run, the folder or the data cannot be used.
+        ValueError, OSError, WorkdirError: the run, the folder or the data cannot be used.
     """
     config = runs.load_config(path)
-    task, kept = registry.get(config.task), _kept(path)
+    task, record = registry.get(config.task), _saved_record(path)
     if not isinstance(task, ImageTask):
         raise ValueError(
             "what is served classifies images, "
@@ -165,20 +165,15 @@ def export(
     source, shape = task.images, task.images.sequence_shape
     memory.check_weights(models.parameters(config, shape[-1], len(source.classes)))
     model = models.classifier(
-        config, shape, len(source.classes), kept.get("permutation")
+        config, shape, len(source.classes), record.get("permutation")
     )
     checkpoints.load_best(path, model)
     facts = runs.facts(path, config)
-    facts |= provenance.data_facts(config.task, kept.get("sha256", {}))
+    facts |= provenance.data_facts(config.task, record.get("sha256", {}))
     if precision != "float32":
         experiment = SequenceExperiment(config, data_dir, path)
         experiment.check(path)
-        scores = [
-            experiment.task(each).score("validation")
-            for each in (model, inference_model(model, precision))
-        ]
-        texts = [task.measure.text(_measured(task.measure, score)) for score in scores]
-        facts |= runs.change(f"validation {task.measure.name}", precision, *texts)
+        facts |= _precision_facts(experiment, task.measure, model, precision)
     return export_classifier(
         model,
         output,
@@ -190,10 +185,25 @@ def export(
     )
 
 
+def _precision_facts(
+    experiment: SequenceExperiment,
+    measure: Measure,
+    model: keras.Model,
+    precision: str,
+) -> dict[str, str]:
+    """Returns the line of the model card with the score before and after rounding."""
+    scores = [
+        experiment.task(candidate).score("validation")
+        for candidate in (model, inference_model(model, precision))
+    ]
+    texts = [measure.text(_measured(measure, score)) for score in scores]
+    return runs.change(f"validation {measure.name}", precision, *texts)
+
+
 def describe(measure: Measure, split: str, score: Score) -> str:
     """Returns one line: the score of a split, with what it counts."""
-    told = measure.format_score(_measured(measure, score), score.targets)
-    parts = [f"{split} {measure.name}: {told}"]
+    number = measure.format_score(_measured(measure, score), score.targets)
+    parts = [f"{split} {measure.name}: {number}"]
     if score.right_answers is not None:
         parts.append(f"{score.right_answers:.2%} of the answers right")
     parts += [metric.format(value) for metric, value in score.metrics.items()]
@@ -227,19 +237,19 @@ def _measured(measure: Measure, score: Score) -> float:
     )
 
 
-def _kept(path: epath.Path) -> dict[str, Any]:
+def _saved_record(path: epath.Path) -> dict[str, Any]:
     """Returns a run's record of its data; raises WorkdirError if it is damaged."""
-    kept = read_record(path / examples.DATA, {"sha256": dict}) or {}
-    if kept and not _is_order(kept.get("permutation", "missing")):
+    record = read_record(path / examples.DATA, {"sha256": dict}) or {}
+    if record and not _is_order(record.get("permutation", "missing")):
         raise WorkdirError(
             f"{path / examples.DATA} is damaged: `permutation` is neither null nor each of "
             f"0, ..., T - 1 once. {RESTORE}"
         )
-    return kept
+    return record
 
 
 def _is_order(value: Any) -> bool:
     if value is None:
         return True
-    is_list = isinstance(value, list) and all(type(each) is int for each in value)
+    is_list = isinstance(value, list) and all(type(item) is int for item in value)
     return is_list and sorted(value) == list(range(len(value)))

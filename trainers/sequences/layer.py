@@ -23,8 +23,8 @@ class TrainedLayer:
             return WHOLE
         depth, most = self._config.model.depth, ", ".join(map(str, depths))
         return Stages(
-            arguments=[*({"depth": min(each, depth)} for each in depths), {}],
-            costs=[*(min(1.0, each / depth) for each in depths), 1.0],
+            arguments=[*({"depth": min(trained, depth)} for trained in depths), {}],
+            costs=[*(min(1.0, trained / depth) for trained in depths), 1.0],
             lines=[
                 f"the run has {len(depths) + 1} equal parts: they train at most {most} levels, the "
                 "last one all"

@@ -22,13 +22,13 @@ class Score(NamedTuple):
     """The score of a model on examples.
 
     Attributes:
-        loss: The mean cross entropy in nats, or the mean squared error.
-        accuracy: The share of right classes; None for values.
-        targets: The number of targets.
-        predictions: The class with the greatest logit, for each target; empty for values.
-        right_answers: The share of answers all of whose symbols are right; None if the task asks
+        loss: the mean cross entropy in nats, or the mean squared error.
+        accuracy: the share of right classes; None for values.
+        targets: the number of targets.
+        predictions: the class with the greatest logit, for each target; empty for values.
+        right_answers: the share of answers all of whose symbols are right; None if the task asks
             for no answers.
-        metrics: The mean of each of the task's metrics over the targets.
+        metrics: the mean of each of the task's metrics over the targets.
     """
 
     loss: float
@@ -49,12 +49,12 @@ class SequenceModeling(TrainedLayer, ShuffledExamples):
     """The loop's `Task` for a model that maps `[B, T, p]` to logits or to values.
 
     Args:
-        model: A model, built.
-        config: The run's config.
-        data: The examples.
+        model: a model, built.
+        config: the run's config.
+        data: the examples.
 
     Raises:
-        ValueError: The batch size does not suit the data.
+        ValueError: the batch size does not suit the data.
     """
 
     def __init__(
@@ -73,17 +73,18 @@ class SequenceModeling(TrainedLayer, ShuffledExamples):
         """Returns the loss summed over the targets, their number, (), and the right ones.
 
         Args:
-            batch: This replica's rows of (inputs, targets).
+            batch: this replica's rows of (inputs, targets).
             state: ().
             **stage: `depth` where fewer levels train.
         """
         inputs, targets = batch
-        losses, hits = self.scores_of(inputs, targets, training=True, **stage)
+        losses, hits = self.target_scores(inputs, targets, training=True, **stage)
         right = {}
         count = tf.cast(tf.size(targets), losses.dtype)
         if hits is not None:
             right["accuracy"] = tf.reduce_sum(hits)
             if self._measure is SYMBOLS:
+                # The loop divides every sum by `count`, also this one, which is of answers.
                 whole = tf.reduce_min(hits, axis=-1)
                 right["right_answers"] = tf.reduce_mean(whole) * count
         total = tf.reduce_sum(losses) + sum(self.model.losses) * count
@@ -111,7 +112,7 @@ class SequenceModeling(TrainedLayer, ShuffledExamples):
             [self._outputs(part, training=False) for part in parts]
         )
         loss = float(np.mean(_losses(tf.constant(targets), outputs), dtype="float64"))
-        metrics = {each: _mean(each, targets, outputs) for each in self._metrics}
+        metrics = {metric: _mean(metric, targets, outputs) for metric in self._metrics}
         if targets.dtype != np.int32:
             return Score(loss, None, targets.size, np.array([]), metrics=metrics)
         predictions = np.asarray(_predicted(outputs))
@@ -123,7 +124,7 @@ class SequenceModeling(TrainedLayer, ShuffledExamples):
             return score
         return score._replace(right_answers=float(np.mean(hits.all(-1))))
 
-    def scores_of(
+    def target_scores(
         self,
         inputs: tf.Tensor,
         targets: tf.Tensor,
@@ -152,8 +153,8 @@ def _losses(targets: tf.Tensor, outputs: tf.Tensor) -> tf.Tensor:
 def _mean(metric: Metric, targets: np.ndarray, outputs: np.ndarray) -> float:
     """Returns the mean of a metric over all targets."""
     is_class = targets.dtype == np.int32
-    found = tf.nn.log_softmax(outputs) if is_class else tf.squeeze(outputs, -1)
-    return float(np.mean(metric.compute(found, tf.constant(targets)), dtype="float64"))
+    values = tf.nn.log_softmax(outputs) if is_class else tf.squeeze(outputs, -1)
+    return float(np.mean(metric.compute(values, tf.constant(targets)), dtype="float64"))
 
 
 def _predicted(outputs: tf.Tensor) -> tf.Tensor:

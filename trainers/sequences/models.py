@@ -20,12 +20,13 @@ def build(config: ConfigDict, data: SequenceData) -> keras.Model:
     """Returns the model of a config for its data, built.
 
     Raises:
-        ValueError: An argument of the model is not valid.
+        ValueError: an argument of the model is not valid.
     """
     shape = data.train.inputs.shape[1:]
     if data.classes:
         return classifier(config, shape, len(data.classes), data.permutation)
     layer = layers.build(config.model, _units(config), seed=config.seed)
+    # Targets `[N, T]` are those of time steps, targets `[N]` those of whole sequences.
     layer.return_sequences = data.train.targets.ndim == 2
     return WithDense(layer, data)
 
@@ -39,13 +40,13 @@ def classifier(
     """Returns the classifier of a config, built.
 
     Args:
-        config: The run's config.
+        config: the run's config.
         shape: (T, p) of the sequences.
-        classes: The number of classes.
-        permutation: The order in which to read the time steps, or None.
+        classes: the number of classes.
+        permutation: the order in which to read the time steps, or None.
 
     Raises:
-        ValueError: An argument of the model is not valid.
+        ValueError: an argument of the model is not valid.
     """
     model = TrellisClassifier(
         classes,
@@ -64,19 +65,20 @@ class WithDense(keras.Model):
     """A sequence layer, and a dense layer to the outputs.
 
     Args:
-        layer: The sequence layer.
-        data: What it is for.
+        layer: the sequence layer.
+        data: what it is for.
     """
 
     def __init__(self, layer: keras.layers.Layer, data: SequenceData) -> None:
         super().__init__()
         self.layer = layer
         self.answer = slice(*data.answer) if data.answer else None
+        # In float32 whatever the layer computes in: a softmax of bfloat16 loses digits.
         self.dense = keras.layers.Dense(data.outputs, dtype="float32", name="dense")
         self.build((None, *data.train.inputs.shape[1:]))
 
     def build(self, shape: Sequence[int | None]) -> None:
-        """Creates the variables for sequences of the shape [B, T, p]."""
+        """Creates the variables for sequences of the shape `[B, T, p]`."""
         self.layer.build(shape)
         self.dense.build(self.layer.compute_output_shape(shape))
 
@@ -86,9 +88,9 @@ class WithDense(keras.Model):
         """Returns the outputs of each sequence, or of each time step of the answer.
 
         Args:
-            sequences: [B, T, p].
-            training: Whether to drop; the layer has it of Keras.
-            depth: How many levels of a trellis network to run; None: all.
+            sequences: `[B, T, p]`.
+            training: whether to drop; the layer has it of Keras.
+            depth: how many levels of a trellis network to run; None: all.
         """
         features = self.layer(sequences, **of_depth(self.layer, depth))
         if self.answer:
@@ -96,7 +98,7 @@ class WithDense(keras.Model):
         return self.dense(features)
 
 
-def layer_of(model: keras.Model) -> Any:
+def sequence_layer(model: keras.Model) -> Any:
     """Returns the sequence layer in a model that `build` returned."""
     return next(layer for layer in model.layers if hasattr(layer, "receptive_field"))
 
@@ -105,9 +107,9 @@ def parameters(config: ConfigDict, inputs: int, outputs: int) -> int:
     """Returns the number of trainable parameters.
 
     Args:
-        config: The run's config.
-        inputs: Channels of the sequences.
-        outputs: Channels of the output.
+        config: the run's config.
+        inputs: channels of the sequences.
+        outputs: channels of the output.
     """
     return layer_parameters(config, inputs) + (_units(config) + 1) * outputs
 
@@ -124,11 +126,11 @@ def need(
     """Returns the memory that training takes.
 
     Args:
-        config: The run's config.
-        steps: The time steps T of the sequences.
-        inputs: Channels of the sequences.
-        outputs: Channels of the output.
-        every_step: Whether each time step has an output; else the last one has it.
+        config: the run's config.
+        steps: the time steps T of the sequences.
+        inputs: channels of the sequences.
+        outputs: channels of the output.
+        every_step: whether each time step has an output; else the last one has it.
     """
     layer = LAYERS[config.model.layer]
     batch = Batch(config.data.batch_size, steps, last_only=not every_step)

@@ -25,7 +25,7 @@ def ask(
         most: bytes that the answer may have.
 
     Returns:
-        The answer's status, such as 200, the server's words for it, and the body.
+        the answer's status, such as 200, the server's words for it, and the body.
 
     Raises:
         TimeoutError: the deadline has passed.

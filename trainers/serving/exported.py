@@ -49,7 +49,7 @@ class ExportedModel:
             **inputs: by name; they are converted to the signature's dtypes.
 
         Returns:
-            The outputs by name; texts are strings.
+            the outputs by name; texts are strings.
 
         Raises:
             ValueError: the model refuses the inputs; the message is the model's.

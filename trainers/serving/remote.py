@@ -201,7 +201,7 @@ class Rest(Transport):
         except exchange.AnswerError as error:
             raise self.unreachable(error) from None
         if status != http.HTTPStatus.OK:  # a redirect too: it is not followed
-            raise self.refused(f"{status} {reason}", _error_of(content))
+            raise self.refused(f"{status} {reason}", _error_message(content))
         try:
             return json.loads(content.decode())
         except (ValueError, RecursionError) as error:
@@ -263,12 +263,12 @@ class Model:
             raise self._other(
                 f"it has no signature {signature!r}, only {_names(self._signatures)}"
             )
-        found = self._signatures[signature]
-        if {*found.inputs} != {*inputs}:
-            takes = f"takes {_names(found.inputs)}, not {_names(inputs)}"
+        proto = self._signatures[signature]
+        if {*proto.inputs} != {*inputs}:
+            takes = f"takes {_names(proto.inputs)}, not {_names(inputs)}"
             raise self._other(f"its signature {signature!r} {takes}")
         try:
-            taken, promised = _specs(found.inputs), _specs(found.outputs)
+            taken, promised = _specs(proto.inputs), _specs(proto.outputs)
         except (TypeError, ValueError) as error:
             raise self._transport.malformed(error) from None
         for name, (dtype, rank) in _RETURNED.get(signature, {}).items():
@@ -344,7 +344,7 @@ def _from_proto(proto: Any) -> np.ndarray:
         TypeError, ValueError: it is none, or larger than an answer may be. One number may fill a
             tensor of any shape, so that the answer's length does not limit it.
     """
-    sizes = [each.size for each in proto.tensor_shape.dim]
+    sizes = [dimension.size for dimension in proto.tensor_shape.dim]
     if min(sizes, default=0) < 0 or max(math.prod(sizes), *sizes, 0) > MOST_BYTES // 4:
         raise ValueError(f"a tensor of shape {sizes}")
     return tf.make_ndarray(proto)
@@ -354,7 +354,7 @@ def _array(value: Any, dtype: tf.DType) -> np.ndarray:
     """Returns a list from JSON as an array, which no number is rounded or cut for."""
     if dtype == tf.string:
         array = np.array(value, object)
-        if not all(isinstance(each, str) for each in array.flat):
+        if not all(isinstance(item, str) for item in array.flat):
             raise TypeError("not all of it is text")
         return array
     array = np.array(value)
@@ -371,7 +371,7 @@ def _array(value: Any, dtype: tf.DType) -> np.ndarray:
     return cast
 
 
-def _error_of(body: bytes) -> str:
+def _error_message(body: bytes) -> str:
     """Returns the message of an error's body, which the server does not always make JSON of."""
     text = body.decode(errors="replace")
     try:

@@ -5,7 +5,7 @@ import re
 # What moves the cursor, starts an escape sequence, turns the direction of writing, ends a line
 # without being a line feed, or is no character at all.
 _HARMFUL = re.compile("[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
-_KEPT = "\n\t"
+_HARMLESS = "\n\t"
 _LONGEST = 2_000  # characters of a line
 
 
@@ -15,7 +15,7 @@ def text(value: str) -> str:
     Line feeds and tabulators stay.
     """
     return _HARMFUL.sub(
-        lambda found: found[0] if found[0] in _KEPT else _escaped(found), value
+        lambda match: match[0] if match[0] in _HARMLESS else _escaped(match), value
     )
 
 
@@ -25,5 +25,5 @@ def line(value: str) -> str:
     return shown if len(value) <= _LONGEST else f"{shown[:_LONGEST]} ..."
 
 
-def _escaped(found: re.Match[str]) -> str:
-    return found[0].encode("unicode_escape").decode()
+def _escaped(match: re.Match[str]) -> str:
+    return match[0].encode("unicode_escape").decode()

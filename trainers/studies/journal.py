@@ -82,5 +82,5 @@ def text(entries: Iterable[Entry]) -> bytes:
 
 
 def _line(entry: Entry) -> bytes:
-    value = {**entry, files.CHECKSUM: files.checksum_of(entry)}
+    value = {**entry, files.CHECKSUM: files.json_checksum(entry)}
     return json.dumps(value, allow_nan=False).encode() + b"\n"

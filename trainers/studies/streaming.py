@@ -28,7 +28,7 @@ def stream_function(experiment: Experiment) -> Callable[[], None]:
         return lambda: model.generate(
             prompt, 1 + _STEPS, temperature=0.0, seed=0
         ).numpy()
-    layer = models.layer_of(model)
+    layer = models.sequence_layer(model)
     inputs = tf.zeros([1, 1, layer.input_spec.axes[-1]])
 
     @tf.function

@@ -32,7 +32,7 @@ def load(
     task: Any = registry.get(config.task)
     data = config.data
     if isinstance(task, ImageTask):
-        return sequences.of_images(
+        return sequences.from_images(
             task.images,
             data.validation,
             config.seed,

@@ -161,7 +161,7 @@ class LanguageTask(Task):
 
     def list_tokens(self, text: str) -> list[str]:
         """Returns the tokens of one text."""
-        return tokens.of_text(self.tokens, text)
+        return tokens.text_tokens(self.tokens, text)
 
     def in_print(self, text: str) -> str:
         """Returns a text of the task with the spaces of print."""

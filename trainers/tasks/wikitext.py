@@ -21,7 +21,9 @@ def _source(
     order: str = "appearance",
 ) -> Source:
     paths = wikitext.find(task.name, data_dir, cache_dir / "downloads")
-    return encoding.of_files(task.name, paths, task.tokens, settings={"order": order})
+    return encoding.source_from_files(
+        task.name, paths, task.tokens, settings={"order": order}
+    )
 
 
 WIKITEXT2 = LanguageTask(

@@ -9,7 +9,6 @@ import tensorflow as tf
 
 from keras_trellis.export.caches import CacheFormat
 from tests.contract import registry, test_contract
-from trainers.baselines import tcn as tcn_module
 from trainers.baselines.causal import CausalLayer
 from trainers.baselines.tcn import TemporalBlock
 from trainers.baselines.transformer import AttentionBlock, DenseBlock
@@ -272,4 +271,3 @@ def test_a_tcn_computes_the_positions_that_its_last_output_depends_on(monkeypatc
     blocks = [TemporalBlock(1, kernel_size, dilation) for dilation in dilations]
     CausalLayer(blocks)(np.zeros((1, steps, 1), "float32"))
     assert sum(computed) == positions == 2345
-    assert tcn_module.positions(kernel_size, dilations, steps) == positions

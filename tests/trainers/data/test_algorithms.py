@@ -121,7 +121,7 @@ def test_no_example_comes_twice_and_none_that_is_held_out():
     held_out = pairs_of(data.validation.inputs) + pairs_of(data.test.inputs)
     read = sum((pairs_of(inputs) for inputs, _ in batches), [])
     assert len(batches) == 12 and len(set(held_out + read)) == 10 + 11 + 60 == 81
-    assert data.count == 20 and "20 new training sequences" in data.told
+    assert data.count == 20 and "20 new training sequences" in data.summary
     (inputs, answers), *others = data.batches(5, 5, epochs=3, first_step=10)
     assert len(others) == 1 and pairs_of(inputs) == pairs_of(batches[10][0])
     assert inputs.dtype == "uint8" and inputs.shape == (5, 9, 11)

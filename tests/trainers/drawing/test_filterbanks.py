@@ -57,7 +57,7 @@ def test_the_grid_lies_evenly_around_its_centre():
     zeros = np.zeros((1, 5))
     found = banks.grid(tf.constant(zeros), 5, 9, 9)
     np.testing.assert_allclose(found.centre, [[5, 5]])
-    places = banks.taps_of(found.centre[:, 0], found.spacing, 5)
+    places = banks.tap_places(found.centre[:, 0], found.spacing, 5)
     np.testing.assert_allclose(places, [[1, 3, 5, 7, 9]])
     symmetric, _ = applied(zeros, np.ones((1, 9, 9, 1)), 4)
     np.testing.assert_allclose(symmetric.rows, symmetric.rows[:, ::-1, ::-1])

@@ -262,7 +262,7 @@ def test_a_model_in_bfloat16_computes_what_it_computes_in_float32(targets, class
         built.append(models.build(config, data))
     whole, half = built
     half.set_weights(whole.get_weights())
-    assert models.layer_of(half).compute_dtype == "bfloat16"
+    assert models.sequence_layer(half).compute_dtype == "bfloat16"
     assert {variable.dtype for variable in half.trainable_variables} == {"float32"}
     inputs = data.normalise(data.train.inputs)
     outputs = [np.asarray(tf.cast(each(inputs), "float32")) for each in built]

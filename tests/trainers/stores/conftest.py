@@ -16,7 +16,7 @@ def served():
         def serve(scheme):
             if scheme not in made:
                 made[scheme] = stack.enter_context(servers.serving(scheme))
-                stack.enter_context(servers.found(made[scheme]))
+                stack.enter_context(servers.configured(made[scheme]))
             return made[scheme]
 
         yield serve

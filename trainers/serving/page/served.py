@@ -82,10 +82,10 @@ def example(model: Asked) -> str:
 def _unknown(model: Asked, text: str) -> float:
     """Returns the share of a text's tokens that the vocabulary does not have."""
     try:
-        found = unknown(model, text)
+        counts = unknown(model, text)
     except ValueError:  # it has no `<unk>`
         return 1.0
-    return found.tokens / max(found.of, 1)
+    return counts.tokens / max(counts.of, 1)
 
 
 def _card(path: str) -> dict[str, str]:

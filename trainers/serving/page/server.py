@@ -98,8 +98,8 @@ class Page(socketserver.ThreadingTCPServer):
     model: ServedModel
 
     def __init__(self, host: str, port: int, limits: Limits | None = None) -> None:
-        found: Any = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-        self.address_family, *_, address = found[0]
+        addresses: Any = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+        self.address_family, *_, address = addresses[0]
         self.host, self.limits = host.lower(), limits or Limits()
         self.worker = concurrent.futures.ThreadPoolExecutor(1, "model")
         self._room = threading.Semaphore(self.limits.connections)
@@ -245,13 +245,13 @@ class _Request(http.server.BaseHTTPRequestHandler):
         """
         fields = _checked(self._fields(), "text", *Sampling._fields)
         text = fields.pop("text")
-        found = self._ask(unknown, self.server.model, text)
+        counts = self._ask(unknown, self.server.model, text)
         pieces = generate(self.server.model, text, Sampling(**fields))
         piece = self._ask(next, pieces, None)
         self.send_response(HTTPStatus.OK)
         self.send_header("Content-Type", "application/x-ndjson")
         self.end_headers()
-        self._send_line({"unknown": found._asdict()})
+        self._send_line({"unknown": counts._asdict()})
         try:
             while piece is not None:
                 self._send_line({"text": piece})
