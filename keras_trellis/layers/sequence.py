@@ -13,6 +13,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from keras_trellis.core.constructors import FullSignature
 from keras_trellis.core.convolution import last_steps
 from keras_trellis.layers.hooks import SequenceHooks
 from keras_trellis.layers.inputs import (
@@ -66,6 +67,7 @@ class SequenceLayer(SequenceHooks, Stateful, keras.layers.Layer):
             trained, from window to window, and generates by `stream`.
     """
 
+    __signature__ = FullSignature()
     built: bool
 
     def __init__(

@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from keras_trellis import arguments
 from keras_trellis.core import checks
-from keras_trellis.core.constructors import constructor
+from keras_trellis.core.constructors import FullSignature, constructor
 from keras_trellis.core.dropout import Rate, generator_for, next_seed, stream_mask
 from keras_trellis.core.weight_arguments import WeightArguments
 from keras_trellis.engine.recurrence import Recurrent, plain_reads
@@ -60,6 +60,7 @@ class GatedCell(WeightArguments):
         ValueError: an argument is not what it must be.
     """
 
+    __signature__ = FullSignature()
     biases: ClassVar[dict[str, tuple[float, ...]]] = {"paper": (), "released": (1.0,)}
     """For each variant what is added to the initial biases of its first gate blocks."""
     square: ClassVar[bool] = False

@@ -9,7 +9,7 @@ import keras
 import tensorflow as tf
 
 from keras_trellis.core import checks, masks
-from keras_trellis.core.constructors import constructor
+from keras_trellis.core.constructors import FullSignature, constructor
 from keras_trellis.core.convolution import masked, zero_rows
 from keras_trellis.core.dropout import stream_mask
 from keras_trellis.engine import no_steps
@@ -59,6 +59,7 @@ class GatedRNN(keras.layers.RNN):
         ValueError: an argument is not what it must be.
     """
 
+    __signature__ = FullSignature()
     cell_class: ClassVar[type[GatedCell]]
     recompute = False
 
