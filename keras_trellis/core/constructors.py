@@ -150,6 +150,6 @@ def _quoted(names: Iterable[str]) -> str:
 
 
 def _arguments(given: list[Any], named: Mapping[str, Any]) -> str:
-    shown = [reprlib.repr(each) for each in given]
+    shown = [reprlib.repr(value) for value in given]
     shown += [f"{name}={reprlib.repr(value)}" for name, value in named.items()]
     return ", ".join(shown)

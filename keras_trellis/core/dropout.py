@@ -83,8 +83,8 @@ def dropout_mask(
         dtype: the mask's type.
     """
     least = tf.constant(int(rate * 2**32), tf.uint32)
-    kept = uniform_bits(shape, seed) >= least
-    return tf.cast(kept, dtype) * (1.0 / (1.0 - rate))
+    is_retained = uniform_bits(shape, seed) >= least
+    return tf.cast(is_retained, dtype) * (1.0 / (1.0 - rate))
 
 
 def stream_mask(

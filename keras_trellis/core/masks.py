@@ -20,13 +20,13 @@ def dense(sequences: Any, mask: Any = None) -> tuple[Any, Any]:
 
     Other sequences and their mask are returned unchanged.
     """
-    mask = of_steps(sequences, mask)
+    mask = steps_mask(sequences, mask)
     if isinstance(sequences, tf.RaggedTensor):
         sequences = sequences.to_tensor()
     return sequences, mask
 
 
-def of_steps(sequences: Any, mask: Any = None) -> Any:
+def steps_mask(sequences: Any, mask: Any = None) -> Any:
     """Returns the mask of sequences, [B, T], false at the padding of ragged ones; None for no mask.
 
     `mask` may be ragged too: an embedding of ragged ids makes such masks.
@@ -144,16 +144,16 @@ def last_valid(state: State, plan: Packing | None, before: State) -> State:
     Returns:
         each [B, C].
     """
-    found = []
-    for first, each in zip(before, state, strict=True):
+    states = []
+    for first, tensor in zip(before, state, strict=True):
         if plan is None:
-            padded = _prepend(first, each[:, -1:])
+            padded = _prepend(first, tensor[:, -1:])
             last = padded[:, -1]
         else:
-            padded = _prepend(first, each)
+            padded = _prepend(first, tensor)
             last = tf.gather(padded, plan.count, axis=1, batch_dims=1)
-        found.append(last)
-    return tuple(found)
+        states.append(last)
+    return tuple(states)
 
 
 def last_valid_steps(padded: tf.Tensor, width: int, plan: Packing | None) -> tf.Tensor:

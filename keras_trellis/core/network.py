@@ -108,4 +108,4 @@ class Network:
             return state
         group = tf.range(self.units) // (self.units // self.staggered)
         begun = group <= level
-        return tuple(tf.where(begun, each, 0) for each in state)
+        return tuple(tf.where(begun, tensor, 0) for tensor in state)

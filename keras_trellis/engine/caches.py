@@ -18,12 +18,12 @@ def order(network: Network) -> list[int]:
 
 def ends(network: Network) -> list[int]:
     """Returns for each level, from the lowest up, where its steps end in `Cache.levels`."""
-    found = [0] * network.depth
+    places = [0] * network.depth
     end = 0
     for level in order(network):
         end += network.width(level)
-        found[level] = end
-    return found
+        places[level] = end
+    return places
 
 
 def begin(network: Network, inputs: int, state: State) -> Cache:
@@ -36,7 +36,7 @@ def begin(network: Network, inputs: int, state: State) -> Cache:
     """
     return Cache(
         inputs=zeros(state[0], network.input_width, inputs),
-        levels=tuple(repeated(each, network.cached_steps) for each in state),
+        levels=tuple(repeated(tensor, network.cached_steps) for tensor in state),
         state=state,
         steps=tf.zeros_like(state[0][:, 0], tf.int32),
     )

@@ -69,7 +69,7 @@ def handed_on(tensor: tf.Tensor) -> tf.Tensor:
     return tf.reshape(tensor, tf.shape(tensor))
 
 
-def with_shape_of(tensor: tf.Tensor, other: tf.Tensor) -> tf.Tensor:
+def with_static_shape(tensor: tf.Tensor, other: tf.Tensor) -> tf.Tensor:
     """Gives a tensor the static shape of another one: a loop variable has to keep its own."""
     known = tensor.shape.is_subtype_of(other.shape)
     # LiteRT has no such operation.

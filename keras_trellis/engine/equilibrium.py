@@ -85,7 +85,7 @@ def settle(
     initial: State | None = None,
     mask: tf.Tensor | None = None,
     *,
-    kept: Number | None = None,
+    num_outputs: Number | None = None,
     solver: Solver,
 ) -> tuple[tf.Tensor, State, Convergence]:
     """Runs whole sequences.
@@ -96,12 +96,12 @@ def settle(
         sequences: [B, T, p].
         initial: the state to the left of every level, each [B, units]; None for zeros.
         mask: bool [B, T], or None.
-        kept: how many of the last steps to return; None for all.
+        num_outputs: how many of the last steps to return; None for all.
         solver: how the state is found.
 
     Returns:
-        h [B, T, units], or [B, kept, units]; the state at the last valid step, each [B, units]; how
-        far the iteration came, [B, T] or [B, kept].
+        h [B, T, units], or [B, num_outputs, units]; the state at the last valid step, each
+        [B, units]; how far the iteration came, [B, T] or [B, num_outputs].
     """
     plan = masks.packing(mask)
     sequences = masks.pack(sequences, plan)
@@ -110,20 +110,20 @@ def settle(
         hidden, last = stack.run_groups(
             network, weights, sequences, before, plan, training=solver.training
         )
-        outputs = last_steps(masks.unpack(hidden, plan), kept)
+        outputs = last_steps(masks.unpack(hidden, plan), num_outputs)
         return outputs, last, _at_once(outputs)
     past = zeros(sequences, network.input_width, sequences.shape[-1])
     addends = injection.inject(network, weights, sequences, past)
     pasts = []
     for phase in range(network.depth):
         width = network.width(phase)
-        pasts.append(tuple(repeated(each, width) for each in before))
+        pasts.append(tuple(repeated(tensor, width) for tensor in before))
     hidden = hidden_kernel(weights, solver.training)
     turn = _Turn(network, solver, plan, pasts, addends, hidden)
     state, convergence = _solve(turn, sequences)
-    outputs = last_steps(masks.unpack(state[0], plan), kept)
-    found = (last_steps(each, kept) for each in _unpack(convergence, plan))
-    return outputs, masks.last_valid(state, plan, before), Convergence(*found)
+    outputs = last_steps(masks.unpack(state[0], plan), num_outputs)
+    results = (last_steps(values, num_outputs) for values in _unpack(convergence, plan))
+    return outputs, masks.last_valid(state, plan, before), Convergence(*results)
 
 
 def stream(
@@ -143,18 +143,18 @@ def stream(
     plan = masks.packing(mask)
     sequences = masks.pack(sequences, plan)
     if stack.is_stack(network):
-        before = tuple(each[:, -1] for each in cache.levels)
+        before = tuple(tensor[:, -1] for tensor in cache.levels)
         hidden, last = stack.run_groups(
             network, weights, sequences, before, plan, training=solver.training
         )
-        levels = tuple(each[:, None] for each in last)
+        levels = tuple(tensor[:, None] for tensor in last)
         return streaming.next_cache(
             network, sequences, cache, plan, hidden, last, levels
         )
     addends = injection.inject(network, weights, sequences, cache.inputs)
     order = caches.order(network)
     widths = [network.width(phase) for phase in order]
-    split = [tf.split(each, widths, axis=1) for each in cache.levels]
+    split = [tf.split(tensor, widths, axis=1) for tensor in cache.levels]
     by_level = zip(*split, strict=True)
     by_phase = dict(zip(order, by_level, strict=True))
     pasts = [by_phase[phase] for phase in range(network.depth)]
@@ -162,15 +162,17 @@ def stream(
     turn = _Turn(network, solver, plan, pasts, addends, hidden)
     top, _ = _solve(turn, sequences)
     below = top
-    kept = []
+    next_pasts = []
     for phase, past in enumerate(pasts):
         if phase:
             below = turn.level(phase - 1, below)
         width = network.width(phase)
         padded = map(pad_left, past, below)
-        kept.append([masks.last_valid_steps(each, width, plan) for each in padded])
-    by_state = zip(*(kept[phase] for phase in order), strict=True)
-    levels = tuple(tf.concat(each, axis=1) for each in by_state)
+        next_pasts.append(
+            [masks.last_valid_steps(tensor, width, plan) for tensor in padded]
+        )
+    by_state = zip(*(next_pasts[phase] for phase in order), strict=True)
+    levels = tuple(tf.concat(pieces, axis=1) for pieces in by_state)
     last = masks.last_valid(top, plan, cache.state)
     return streaming.next_cache(network, sequences, cache, plan, top[0], last, levels)
 

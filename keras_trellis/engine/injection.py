@@ -25,7 +25,7 @@ def inject(
     weights: Weights,
     sequences: tf.Tensor,
     past: tf.Tensor,
-    kept: Mapping[int, Kept] | None = None,
+    needed: Mapping[int, Kept] | None = None,
 ) -> Addends:
     """Returns what joins the products.
 
@@ -34,16 +34,16 @@ def inject(
         weights: its weights.
         sequences: [B, T, p].
         past: what stands to its left, [B, input_width, p].
-        kept: for each dilation the steps to compute; None for all.
+        needed: for each dilation the steps to compute; None for all.
     """
     padded = masked(pad_left(past, sequences), weights.input_mask)
     kernel = weights.kernel
     bias = weights.bias
     width = network.input_width
-    if kept is None:
-        kept = dict.fromkeys(network.cycle, ALL)
+    if needed is None:
+        needed = dict.fromkeys(network.cycle, ALL)
     addends = {}
-    for dilation, steps in kept.items():
+    for dilation, steps in needed.items():
         injected = strided_convolution(padded, kernel, dilation, width, steps)
         addends[dilation] = injected if bias is None else injected + bias
     return addends | _without_input(network, bias)

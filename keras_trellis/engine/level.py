@@ -79,14 +79,14 @@ class Reach(NamedTuple):
         taps: the number of taps, k.
         dilation: the distance between two taps, in steps of the level below.
         steps: how many of the first steps have taps that are not zero; None: all may have. Where
-            not all steps are kept, None or 0.
-        kept: the T' steps to compute.
+            not all steps are needed, None or 0.
+        needed: the T' steps to compute.
     """
 
     taps: int
     dilation: int
     steps: int | None = None
-    kept: Kept = ALL
+    needed: Kept = ALL
 
 
 def level(
@@ -160,7 +160,7 @@ def _trained(gate: Gate, reach: Reach, hidden: HiddenKernel) -> Callable[..., An
             by_addend = by_total if has_steps else tf.reduce_sum(by_total, axis=(0, 1))
             gradients = (by_kernel, *by_past, *by_state, by_addend)
             if hidden.rounded:
-                return tuple(only_first(each, _ROUNDED) for each in gradients)
+                return tuple(only_first(tensor, _ROUNDED) for tensor in gradients)
             return gradients
 
         return run(activate, gate, reach)(total, past, state), gradient
@@ -193,7 +193,7 @@ def _total(
     reach: Reach, taps: tf.Tensor, matrix: tf.Tensor, state: State, addend: tf.Tensor
 ) -> tf.Tensor:
     """Returns the pre-activations, [B, T', blocks * units]."""
-    computed = keep_steps(state[0], reach.kept)
+    computed = keep_steps(state[0], reach.needed)
     if reach.steps == 0:  # LiteRT mistakes the shape of a product of no rows
         return addend + tf.zeros_like(computed[..., :1])
     products = multiply(taps, matrix)
@@ -212,16 +212,16 @@ def _read(reach: Reach, past: State, state: State, mask: tf.Tensor | None) -> tf
     taps = join_taps(padded, left.shape[1], reach.taps, reach.dilation)
     if reach.steps == 0:
         return taps
-    return keep_steps(taps, reach.kept)
+    return keep_steps(taps, reach.needed)
 
 
 def _shift(reach: Reach, past: State, state: State) -> State:
     """Returns the state delayed by the dilation."""
     shifted = []
-    for left, each in zip(past, state, strict=True):
-        padded = pad_left(left, each)
+    for left, tensor in zip(past, state, strict=True):
+        padded = pad_left(left, tensor)
         delayed = delay(padded, left.shape[1], reach.dilation)
-        shifted.append(keep_steps(delayed, reach.kept))
+        shifted.append(keep_steps(delayed, reach.needed))
     return tuple(shifted)
 
 
@@ -245,7 +245,7 @@ def activate(
     blocks = tf.split(summed, gate.blocks, axis=-1)
     shifted = tuple(map(at_least_float32, shifted))
     after = gate.step(blocks, shifted)
-    return tuple(tf.cast(each, total.dtype) for each in after)
+    return tuple(tf.cast(tensor, total.dtype) for tensor in after)
 
 
 def _activate_gradient(
@@ -280,9 +280,9 @@ def _read_gradient(
         shifted = _shift(reach, past, state)
     results = [taps]
     upstream = [by_taps]
-    for each, gradient in zip(shifted, by_shifted, strict=True):
+    for tensor, gradient in zip(shifted, by_shifted, strict=True):
         if gradient is not None:
-            results.append(each)
+            results.append(tensor)
             upstream.append(gradient)
     zero = tf.UnconnectedGradients.ZERO
     return tape.gradient(results, [past, state], upstream, unconnected_gradients=zero)

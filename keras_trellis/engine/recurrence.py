@@ -16,13 +16,13 @@ import tensorflow as tf
 
 from keras_trellis.core.convolution import rows
 from keras_trellis.engine import time_loop
-from keras_trellis.engine.depth_loop import with_shape_of
+from keras_trellis.engine.depth_loop import with_static_shape
 from keras_trellis.engine.gradients import only_first
 from keras_trellis.types import State
 
 Tensors: TypeAlias = list[tf.Tensor]
 # A second derivative would take the kept products for constants.
-KEPT = "a gradient of a gradient needs training=False"
+NO_SECOND_GRADIENT = "a gradient of a gradient needs training=False"
 
 
 class Recurrent(NamedTuple):
@@ -121,9 +121,9 @@ def recur(
         )
 
         def gradient(by_outputs: tf.Tensor, *by_last: tf.Tensor) -> list[Any]:
-            kept = _Kept(now, before, products)
-            found = _backward(step, held, kept, by_outputs, by_last)
-            return [only_first(each, KEPT) for each in found]
+            residuals = _Residuals(now, before, products)
+            gradients = _backward(step, held, residuals, by_outputs, by_last)
+            return [only_first(tensor, NO_SECOND_GRADIENT) for tensor in gradients]
 
         return (outputs, *last), gradient
 
@@ -141,7 +141,7 @@ def _unrolled(
     return tf.stack(outputs), state
 
 
-class _Kept(NamedTuple):
+class _Residuals(NamedTuple):
     """What the backward pass reads of each step, each [T, B, channels]."""
 
     inputs: State
@@ -164,7 +164,7 @@ def _forward(
     batch_size = inputs[0].shape[1]
     shapes = [[batch_size, units]]
     if keep:
-        shapes += [[batch_size, each.shape[-1]] for each in state]
+        shapes += [[batch_size, tensor.shape[-1]] for tensor in state]
         batch_rows = recurrent.rows(batch_size)
         shapes += [[batch_rows, matrix.shape[-1]] for matrix in recurrent.matrices]
     written = [time_loop.array(steps, shape, dtype) for shape in shapes]
@@ -178,35 +178,35 @@ def _forward(
             products.append(product)
             return product
 
-        now = tuple(each.read(time) for each in read)
+        now = tuple(array.read(time) for array in read)
         reads = Reads(multiply, recurrent.vectors, recurrent.mask)
         output, after = step(reads, now, state)
         values = [output, *state, *products] if keep else [output]
-        after = tuple(map(with_shape_of, after, state))
+        after = tuple(map(with_static_shape, after, state))
         return time + 1, after, time_loop.write(written, time, values)
 
     start = (tf.constant(0), state, written)
     _, state, written = time_loop.loop(steps, turn, start)
-    outputs, *kept = [each.stack() for each in written]
-    return outputs, state, kept[: len(state)], kept[len(state) :]
+    outputs, *residuals = [array.stack() for array in written]
+    return outputs, state, residuals[: len(state)], residuals[len(state) :]
 
 
 def _backward(
     step: Step,
     recurrent: Recurrent,
-    kept: _Kept,
+    residuals: _Residuals,
     by_outputs: tf.Tensor,
     by_last: State,
 ) -> Iterable[tf.Tensor | None]:
     """Returns the gradients of matrices, vectors, inputs and the first state."""
-    steps = time_loop.steps(kept.inputs)
+    steps = time_loop.steps(residuals.inputs)
     dtype = by_outputs.dtype
-    read = tf.nest.map_structure(time_loop.reader, kept)
+    read = tf.nest.map_structure(time_loop.reader, residuals)
     upstream = time_loop.reader(by_outputs)
-    moving = [each.dtype.is_floating for each in kept.inputs]  # a mask is not
+    moving = [tensor.dtype.is_floating for tensor in residuals.inputs]  # a mask is not
     shapes = [
-        each.shape[1:]
-        for each in [*time_loop.chosen(kept.inputs, moving), *kept.products]
+        tensor.shape[1:]
+        for tensor in [*time_loop.chosen(residuals.inputs, moving), *residuals.products]
     ]
     batch_rows = recurrent.rows(by_outputs.shape[1])
     for matrix in recurrent.matrices:
@@ -218,7 +218,7 @@ def _backward(
     ) -> tuple:
         place = steps - 1 - time
         # A copy each: a tape may otherwise watch an earlier capture.
-        at = tf.nest.map_structure(lambda each: tf.identity(each.read(place)), read)
+        at = tf.nest.map_structure(lambda array: tf.identity(array.read(place)), read)
         by_after = [upstream.read(place), *by_state]
         values, by_state, by_these = _step_gradient(
             step, recurrent, at, moving, by_after
@@ -229,18 +229,22 @@ def _backward(
     nothing = tuple(map(tf.zeros_like, recurrent.vectors))
     start = (tf.constant(0), tuple(by_last), nothing, written)
     _, by_first, by_vectors, written = time_loop.loop(steps, turn, start)
-    stacked = (each.stack() for each in written)
+    stacked = (array.stack() for array in written)
     by_inputs = [next(stacked) if moves else None for moves in moving]
     by_products = [next(stacked) for _ in recurrent.matrices]
     by_matrices = []
     for by_product, multiplied in zip(by_products, stacked, strict=True):
-        found = tf.matmul(rows(multiplied), rows(by_product), transpose_a=True)
-        by_matrices.append(found)
+        by_matrix = tf.matmul(rows(multiplied), rows(by_product), transpose_a=True)
+        by_matrices.append(by_matrix)
     return *by_matrices, *by_vectors, *by_inputs, *by_first
 
 
 def _step_gradient(
-    step: Step, recurrent: Recurrent, at: _Kept, moving: list[bool], by_after: Tensors
+    step: Step,
+    recurrent: Recurrent,
+    at: _Residuals,
+    moving: list[bool],
+    by_after: Tensors,
 ) -> tuple[Tensors, State, State]:
     """Returns the gradients of one step.
 

@@ -124,13 +124,13 @@ def run_groups(
         h [B, T, units]; the state at the last valid step, each [B, units].
     """
     layers = _groups(network, weights)
-    by_state = [tf.split(each, network.groups, axis=-1) for each in initial]
+    by_state = [tf.split(tensor, network.groups, axis=-1) for tensor in initial]
     before = list(zip(*by_state, strict=True))
     sequences = masked(sequences, weights.input_mask)  # one mask for all groups
     outputs, states = run(
         network.gate, layers, sequences, before, plan, training=training
     )
-    last = tuple(tf.concat(each, axis=-1) for each in zip(*states, strict=True))
+    last = tuple(tf.concat(tensors, axis=-1) for tensors in zip(*states, strict=True))
     return swapped(tf.concat(outputs, axis=-1)), last
 
 
@@ -157,7 +157,7 @@ def _groups(network: Network, weights: Weights) -> list[Layer]:
     if mask is not None:
         mask = tf.split(mask[:, 0], groups, axis=-1)
     shape = [-1, blocks * units]
-    found = []
+    layers = []
     for group in range(groups):
         kernels = []
         masks = []
@@ -174,8 +174,8 @@ def _groups(network: Network, weights: Weights) -> list[Layer]:
             tuple(masks),
             None if mask is None else mask[group],
         )
-        found.append(one)
-    return found
+        layers.append(one)
+    return layers
 
 
 def _entering(layer: Layer, read: State) -> tf.Tensor:
@@ -187,8 +187,8 @@ def _entering(layer: Layer, read: State) -> tf.Tensor:
     """
     products = []
     # A layer that does not read the input has a kernel less.
-    for each, kernel, mask in zip(read, layer.kernels, layer.masks, strict=False):
-        products.append(multiply(masked(each, mask), kernel))
+    for tensor, kernel, mask in zip(read, layer.kernels, layer.masks, strict=False):
+        products.append(multiply(masked(tensor, mask), kernel))
     total = tf.add_n(products)
     if layer.bias is None:
         return total

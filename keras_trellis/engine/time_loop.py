@@ -43,7 +43,7 @@ def reader(sequence: tf.Tensor) -> tf.TensorArray:
 def write(arrays: list, place: tf.Tensor, values: list[tf.Tensor]) -> list:
     """Returns arrays with a value each at a place."""
     pairs = zip(arrays, values, strict=True)
-    return [each.write(place, value) for each, value in pairs]
+    return [array.write(place, value) for array, value in pairs]
 
 
 def chosen(values: Sequence[tf.Tensor], choice: list[bool]) -> list[tf.Tensor]:

@@ -17,7 +17,7 @@ from keras_trellis.core.convolution import (
 )
 from keras_trellis.core.network import Network, Weights
 from keras_trellis.engine import injection
-from keras_trellis.engine.depth_loop import ascend, handed_on, with_shape_of
+from keras_trellis.engine.depth_loop import ascend, handed_on, with_static_shape
 from keras_trellis.engine.injection import Addends
 from keras_trellis.engine.level import HiddenKernel, Reach, hidden_kernel, level
 from keras_trellis.engine.recomputation import ascend_recomputing
@@ -65,7 +65,7 @@ def run(
     mask: tf.Tensor | None = None,
     *,
     stops: Collection[int] = (),
-    kept: Number | None = None,
+    num_outputs: Number | None = None,
     training: bool = False,
     recompute: bool = False,
 ) -> tuple[list[tf.Tensor], State]:
@@ -78,7 +78,7 @@ def run(
         initial: the state to the left of every level, each [B, units]; None for zeros.
         mask: bool [B, T], or None.
         stops: after how many levels to collect h.
-        kept: how many of the last steps to return of each collected h; None for all.
+        num_outputs: how many of the last steps to return of each collected h; None for all.
         training: whether the levels have gradients of their own, parts of which XLA may compile.
             Otherwise there is nothing but TensorFlow's own operations and gradients.
         recompute: whether to keep less for the gradient in training, and compute it again.
@@ -90,9 +90,9 @@ def run(
     sequences = masks.pack(sequences, plan)
     steps = time_steps(sequences)
     hidden = hidden_kernel(weights, training)
-    parts = _segments(network, sequences, stops, None if plan else kept)
+    parts = _segments(network, sequences, stops, None if plan else num_outputs)
     grid = parts[0].before
-    grids = _grids_of_addends(network, parts)
+    grids = _addend_grids(network, parts)
     carry = _Carry(
         state=network.bottom(sequences, grid.size(steps)),
         addends=_addends(network, weights, sequences, grids),
@@ -121,7 +121,7 @@ def run(
         carry = carry._replace(state=state)
         if part.last in stops:
             outputs = masks.unpack(state[0], plan)
-            collected.append(last_steps(outputs, kept))
+            collected.append(last_steps(outputs, num_outputs))
         grid = part.after
     before = initial or network.no_history(sequences)
     return collected, masks.last_valid(carry.state, plan, before)
@@ -138,27 +138,30 @@ def _addends(
 
 
 def _segments(
-    network: Network, sequences: tf.Tensor, stops: Collection[int], kept: Number | None
+    network: Network,
+    sequences: tf.Tensor,
+    stops: Collection[int],
+    num_outputs: Number | None,
 ) -> list[Segment]:
-    found = segments(
-        [network.dilation(each) for each in range(network.depth)],
+    parts = segments(
+        [network.dilation(index) for index in range(network.depth)],
         max(network.kernel_size - 1, 1),
         stops=[*stops, *range(1, network.staggered)],
         steps=sequences.shape[1],
-        kept=kept if isinstance(kept, int) else None,
+        num_outputs=num_outputs if isinstance(num_outputs, int) else None,
         units=network.units,
     )
-    return list(found)
+    return list(parts)
 
 
 def _injected(network: Network, part: Segment) -> set[int]:
     """Returns the dilations of a segment's levels that the input enters."""
     every = network.inject_every
     levels = range(part.first, part.last)
-    return {network.dilation(each) for each in levels if each % every == 0}
+    return {network.dilation(index) for index in levels if index % every == 0}
 
 
-def _grids_of_addends(network: Network, parts: list[Segment]) -> dict[int, Grid]:
+def _addend_grids(network: Network, parts: list[Segment]) -> dict[int, Grid]:
     """Returns for each dilation the finest grid on which the input joins levels."""
     grids = {}
     for part in reversed(parts):
@@ -186,7 +189,7 @@ def _narrow(
         steps: T.
     """
     reached = cut(grid, part.before, steps)
-    state = tuple(keep_steps(each, reached) for each in carry.state)
+    state = tuple(keep_steps(tensor, reached) for tensor in carry.state)
     addends = dict(carry.addends)
     for dilation in _injected(network, part):
         needed = cut(grids[dilation], part.after, steps)
@@ -223,15 +226,15 @@ def _advance(
     width = network.width(phase) // stride
     dilation = network.dilation(phase) // stride
     if carry.initial:
-        past = tuple(repeated(each, width) for each in carry.initial)
+        past = tuple(repeated(tensor, width) for tensor in carry.initial)
     else:
-        past = tuple(zeros(each, width, network.units) for each in carry.state)
+        past = tuple(zeros(tensor, width, network.units) for tensor in carry.state)
     reach = Reach(network.kernel_size, dilation, filled, reached)
     hidden = HiddenKernel(carry.kernel, carry.rounded, levels.mask)
     run_level = level(network.gate, reach, hidden, training=levels.training)
     addend = injection.addend(network, carry.addends, phase)
     state = run_level(past, carry.state, addend)
     if reached is ALL:
-        state = tuple(map(with_shape_of, state, carry.state))
+        state = tuple(map(with_static_shape, state, carry.state))
     shared = tf.nest.map_structure(handed_on, carry._replace(state=()))
     return shared._replace(state=state)

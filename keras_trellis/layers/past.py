@@ -16,7 +16,7 @@ import tensorflow as tf
 from keras_trellis.core import masks
 from keras_trellis.core.convolution import time_steps, zero_rows
 from keras_trellis.engine import no_steps
-from keras_trellis.engine.depth_loop import with_shape_of
+from keras_trellis.engine.depth_loop import with_static_shape
 from keras_trellis.layers.inputs import check_cache
 from keras_trellis.types import State
 
@@ -107,7 +107,7 @@ def run_valid(
         valid = tf.sequence_mask(plan.count, time_steps(packed))
     outputs, after = no_steps.run(run, packed, state, valid)
     # A loop over steps needs states of unchanging static shape.
-    after = tuple(map(with_shape_of, after, state))
+    after = tuple(map(with_static_shape, after, state))
     return masks.unpack(outputs, plan, before), after
 
 
@@ -115,5 +115,5 @@ def checked(layer: Any, cache: Any, rows: tf.Tensor) -> State:
     """Returns the tensors of a cache in the compute dtype."""
     cache = tuple(tf.nest.flatten(cache))
     begun: Any = layer.get_initial_cache(rows)
-    check_cache(cache, tuple(each.shape for each in begun))
-    return tuple(tf.cast(each, layer.compute_dtype) for each in cache)
+    check_cache(cache, tuple(tensor.shape for tensor in begun))
+    return tuple(tf.cast(tensor, layer.compute_dtype) for tensor in cache)

@@ -24,7 +24,7 @@ from keras_trellis.layers.inputs import (
     dense_sequences,
     first_state,
     number_of_outputs,
-    warn_of_state,
+    warn_inexact_state,
 )
 from keras_trellis.layers.outputs import call_mask, call_results, call_shapes
 from keras_trellis.layers.stateful import CacheVariables, Stateful
@@ -159,7 +159,7 @@ class SequenceLayer(SequenceHooks, Stateful, keras.layers.Layer):
         sequences, mask = dense_sequences(self, sequences, mask)
         sequences, initial, mask = checked_tensors(self, sequences, initial_state, mask)
         if initial is not None and not (training or self.stateful):
-            warn_of_state(self, sequences)
+            warn_inexact_state(self, sequences)
         if self.go_backwards:
             sequences = tf.reverse(sequences, axis=[1])
             mask = None if mask is None else tf.reverse(mask, axis=[1])

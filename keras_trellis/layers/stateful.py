@@ -11,7 +11,7 @@ import tensorflow as tf
 from keras_trellis.types import State
 
 
-def state_of(cache: Any) -> tuple[Any, ...]:
+def cached_state(cache: Any) -> tuple[Any, ...]:
     """Returns the state in a cache. That of a recurrent layer has no name: it is the cache."""
     return getattr(cache, "state", cache)
 
@@ -40,7 +40,7 @@ class CacheVariables(tf.Module):
     @property
     def state(self) -> tuple[tf.Variable, ...]:
         """The variables of the cache's state."""
-        return state_of(self._cache)
+        return cached_state(self._cache)
 
     def advance(
         self,
@@ -71,7 +71,7 @@ class CacheVariables(tf.Module):
         cache = self.read() if begin is None else begin
         outputs, cache = stream(sequences, cache, mask, training)
         self.write(cache)
-        return outputs, state_of(cache)
+        return outputs, cached_state(cache)
 
     def read(self) -> Any:
         """Returns the variables' values."""
@@ -127,7 +127,8 @@ class StateVariable(np.lib.mixins.NDArrayOperatorsMixin):
         self, ufunc: Any, method: str, *inputs: Any, **options: Any
     ) -> Any:
         arrays = [
-            each.numpy() if isinstance(each, StateVariable) else each for each in inputs
+            value.numpy() if isinstance(value, StateVariable) else value
+            for value in inputs
         ]
         return getattr(ufunc, method)(*arrays, **options)
 
@@ -169,7 +170,7 @@ class Stateful:
 
     def _restart(self) -> None:
         """Drops the cache, except the state."""
-        self._past.write(self.cache_of_state(state_of(self._past.read())))
+        self._past.write(self.cache_of_state(cached_state(self._past.read())))
 
     def reset_state(self) -> None:
         """Resets the cache of a stateful layer."""

@@ -192,7 +192,7 @@ class TrellisLayer(TrellisBase):
             initial_state,
             mask,
             stops=levels,
-            kept=num_outputs,
+            num_outputs=num_outputs,
             training=training,
             recompute=self.recompute,
         )

@@ -175,7 +175,7 @@ class GatedCell(WeightArguments):
                 + ", ".join(f"{name}={getattr(self, name)}" for name in _RATES)
             )
         inputs = checks.real("inputs", inputs, self.compute_dtype)
-        weights = self.weights_of_call(None)
+        weights = self.call_weights(None)
         reads = plain_reads(self.recurrent(weights))
         state = tuple(states)
         before = None
@@ -183,7 +183,7 @@ class GatedCell(WeightArguments):
             before = state[0][None]
             state = state[1:]
         now = self.project(weights, inputs[None], before)
-        now = tuple(each[0] for each in now)
+        now = tuple(tensor[0] for tensor in now)
         output, state = self.step(reads, now, state)
         return output, [inputs, *state] if self.keeps_input else list(state)
 
@@ -196,13 +196,13 @@ class GatedCell(WeightArguments):
 
     # What its layer asks for
 
-    def seed_of_call(self, training: bool) -> tf.Tensor | None:
+    def call_seed(self, training: bool) -> tf.Tensor | None:
         """Returns the seed of a call's masks, int32 [2]; None for no masks."""
         if training and self.seed_generator is not None:
             return next_seed(self.seed_generator)
         return None
 
-    def weights_of_call(self, seed: tf.Tensor | None) -> dict[str, tf.Tensor]:
+    def call_weights(self, seed: tf.Tensor | None) -> dict[str, tf.Tensor]:
         """Returns the variables' values by name; a seed brings DropConnect."""
         weights = {}
         for name, (shape, kind) in self.variables_for(self.input_units).items():
@@ -246,7 +246,7 @@ class GatedCell(WeightArguments):
             return {"bias": ((channels,), BIAS)}
         return {}
 
-    def bias_of(self, weights: Weights, blocks: int) -> State:
+    def gate_biases(self, weights: Weights, blocks: int) -> State:
         """Returns the biases of so many gate blocks, [blocks * units], or nothing."""
         if "bias" not in weights:
             return ()

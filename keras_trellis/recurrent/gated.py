@@ -28,7 +28,7 @@ from keras_trellis.recurrent.steps import skipping
 from keras_trellis.types import Number, State
 
 _registered = keras.saving.register_keras_serializable("keras_trellis")
-_OF_LAYERS = ("name", "dtype", "trainable")
+_LAYER_ARGUMENTS = ("name", "dtype", "trainable")
 
 
 class GatedRNN(keras.layers.RNN):
@@ -124,12 +124,12 @@ class GatedRNN(keras.layers.RNN):
     def get_config(self) -> dict[str, Any]:
         """Returns the constructor's arguments."""
         config = super().get_config()
-        of_cell = self.cell.get_config()
-        for name in _OF_LAYERS:
-            del of_cell[name]
+        cell_config = self.cell.get_config()
+        for name in _LAYER_ARGUMENTS:
+            del cell_config[name]
         del config["cell"]
         activity = keras.regularizers.serialize(self.activity_regularizer)
-        return config | of_cell | {"activity_regularizer": activity}
+        return config | cell_config | {"activity_regularizer": activity}
 
     @classmethod
     def from_config(
@@ -213,7 +213,7 @@ class GatedRNN(keras.layers.RNN):
             _check_rows(sequences, self.states[0].shape[0])
         if initial_state is not None:
             initial_state = tf.nest.flatten(initial_state)
-            shapes = [each.shape for each in initial_state]
+            shapes = [tensor.shape for tensor in initial_state]
             check_state(shapes, self.cell.state_size)
         elif self.stateful:
             initial_state = self.states
@@ -222,7 +222,7 @@ class GatedRNN(keras.layers.RNN):
             initial_state = self.get_initial_state(rows)
         dtype = self.compute_dtype
         return tuple(
-            checks.real("initial_state", each, dtype) for each in initial_state
+            checks.real("initial_state", tensor, dtype) for tensor in initial_state
         )
 
     def inner_loop(
@@ -233,7 +233,7 @@ class GatedRNN(keras.layers.RNN):
         training: bool = False,
     ) -> tuple[tf.Tensor, tf.Tensor, list[tf.Tensor]]:
         """Returns the last output, all outputs and the last states, of one step or more."""
-        seed = self.cell.seed_of_call(training)
+        seed = self.cell.call_seed(training)
         sequences, valid = _in_order(self, sequences, mask, seed)
         state = tuple(initial_state)
         outputs, after = self._steps(sequences, state, valid, seed, bool(training))
@@ -292,19 +292,19 @@ class GatedRNN(keras.layers.RNN):
         rate = cell.recurrent_dropout
         state_mask = stream_mask(seed, "states", rate, shape, sequences.dtype)
         before = None
-        kept: State = ()
+        last_input: State = ()
         if cell.keeps_input:
             filled = _last_inputs(sequences, valid, state[0])
             first, *others = state
             before = tf.concat([first[:, None], filled[:, :-1]], axis=1)
             before = swapped(masked(before, _over_steps(state_mask)))
-            kept = (filled[:, -1],)
+            last_input = (filled[:, -1],)
             state = tuple(others)
-        weights = cell.weights_of_call(seed)
+        weights = cell.call_weights(seed)
         recurrent = cell.recurrent(weights)._replace(mask=state_mask)
         now = cell.project(weights, swapped(sequences), before)
         outputs, after = self._run(recurrent, now, valid, state, training)
-        return swapped(outputs), (*kept, *after)
+        return swapped(outputs), (*last_input, *after)
 
     def _run(
         self,

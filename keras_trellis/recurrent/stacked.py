@@ -34,7 +34,7 @@ _PLAIN = (
     "recurrent_dropout",
 )
 _OTHER_LAYERS = "Stack keras.layers.LSTM layers where you need another."
-_OF_AN_LSTM = {
+_LSTM_HINTS = {
     "activation": f"It is tanh. {_OTHER_LAYERS}",
     "recurrent_activation": f"It is the logistic function. {_OTHER_LAYERS}",
     "implementation": "Leave it out: there is nothing to choose.",
@@ -42,13 +42,13 @@ _OF_AN_LSTM = {
     "use_cudnn": "Leave it out: cuDNN does not run this layer.",
 }
 # What the groups of an `EquilibriumTrellisLayer` need to be LSTM layers.
-_OF_A_STACK = {
+_STACK_ARGUMENTS = {
     "kernel_size": 2,
     "dilation_rate": (1,),
     "inject_every": 1,
     "weight_normalization": False,
 }
-_OF_BOTH = (
+_SHARED_ARGUMENTS = (
     "name",
     "dtype",
     "trainable",
@@ -61,7 +61,7 @@ _OF_BOTH = (
     "unit_forget_bias",
     "seed",
 )
-_OF_TRAINING = (
+_TRAINING_ARGUMENTS = (
     "dropout",
     "recurrent_dropout",
     "weight_dropout",
@@ -143,7 +143,7 @@ class StackedLSTM(WeightArguments, SequenceLayer):
     receptive_field = None
     dropout: Any = Rate()
     recurrent_dropout: Any = Rate()
-    _instead: ClassVar[dict[str, str]] = _OF_AN_LSTM
+    _instead: ClassVar[dict[str, str]] = _LSTM_HINTS
 
     @constructor
     def __init__(
@@ -201,7 +201,7 @@ class StackedLSTM(WeightArguments, SequenceLayer):
         _check_stack(layer)
         left_out = [
             name
-            for name in _OF_TRAINING
+            for name in _TRAINING_ARGUMENTS
             if getattr(layer, name) and name not in changes
         ]
         if left_out:
@@ -211,14 +211,14 @@ class StackedLSTM(WeightArguments, SequenceLayer):
                 stacklevel=2,
             )
         config = layer.get_config()
-        taken = {name: config[name] for name in _OF_BOTH}
+        taken = {name: config[name] for name in _SHARED_ARGUMENTS}
         taken["units"] = layer.units // layer.groups
         taken["layers"] = layer.groups
         taken["skip_input"] = layer.inject_groups
         stacked = cls.from_config(taken | changes)
         if layer.built:
             stacked.build_from_config(layer.get_build_config())
-            stacked.set_weights(_weights_of_groups(layer))
+            stacked.set_weights(_group_weights(layer))
         return stacked
 
     def get_config(self) -> dict[str, Any]:
@@ -318,7 +318,7 @@ class StackedLSTM(WeightArguments, SequenceLayer):
         by_layer = [state[i : i + size] for i in range(0, len(state), size)]
         outputs, states = stack.run(
             _GATE,
-            self._layers_of_call(packed, training),
+            self._call_layers(packed, training),
             packed,
             by_layer,
             plan,
@@ -327,15 +327,13 @@ class StackedLSTM(WeightArguments, SequenceLayer):
         last = stack.swapped(outputs[-1])
         return masks.unpack(last, plan, before), tuple(tf.nest.flatten(states))
 
-    def _layers_of_call(
-        self, sequences: tf.Tensor, training: bool
-    ) -> list[stack.Layer]:
+    def _call_layers(self, sequences: tf.Tensor, training: bool) -> list[stack.Layer]:
         """Returns what each layer computes with, and draws the masks of a call."""
         drops = self.dropout or self.recurrent_dropout
         seed = next_seed(self.seed_generator) if training and drops else None
         rows = tf.shape(sequences)[0]
         dtype = sequences.dtype
-        found = []
+        layers = []
         for index in range(self.layers):
             sizes = self._channels_read(index)
             shape = (rows, sum(sizes))
@@ -355,8 +353,8 @@ class StackedLSTM(WeightArguments, SequenceLayer):
                 masks=_split(mask, sizes),
                 recurrent_mask=recurrent_mask,
             )
-            found.append(layer)
-        return found
+            layers.append(layer)
+        return layers
 
 
 def _split(
@@ -377,25 +375,25 @@ def _own(initializer: Any) -> Any:
     return initializer
 
 
-def _weights_of_groups(layer: EquilibriumTrellisLayer) -> list[np.ndarray]:
+def _group_weights(layer: EquilibriumTrellisLayer) -> list[np.ndarray]:
     """Returns the weights of groups as those of a stack."""
     groups = layer.groups
     units = layer.units // groups
     injected = groups if layer.inject_groups else 1
     kernel = np.asarray(layer.kernel).reshape(-1, _GATE.blocks, injected, units)
     hidden = np.asarray(layer.recurrent_kernel)
-    found = []
+    weights = []
     for group in range(groups):
         read = []
         if group:
             read.append(hidden[groups + group - 1])
         if group < injected:
             read.append(kernel[:, :, group].reshape(-1, _GATE.blocks * units))
-        found += [np.concatenate(read), hidden[group]]
+        weights += [np.concatenate(read), hidden[group]]
         if layer.use_bias:
             bias = np.asarray(layer.bias).reshape(_GATE.blocks, groups, units)
-            found.append(bias[:, group].ravel())
-    return found
+            weights.append(bias[:, group].ravel())
+    return weights
 
 
 def _check_stack(layer: Any) -> None:
@@ -408,7 +406,7 @@ def _check_stack(layer: Any) -> None:
             f"`layer` must have groups, as many as the stack has layers. Received: "
             f"groups=1 of {layer!r}"
         )
-    for name, expected in _OF_A_STACK.items():
+    for name, expected in _STACK_ARGUMENTS.items():
         value = getattr(layer, name)
         if value != expected:
             raise ValueError(

@@ -166,8 +166,8 @@ def skipping(step: Step) -> Step:
         output, after = step(reads, now[:-1], state[1:])
         new = (output, *after)
         pairs = zip(new, state, strict=True)
-        kept = [tf.where(valid, *each) for each in pairs]
-        return kept[0], tuple(kept)
+        results = [tf.where(valid, *pair) for pair in pairs]
+        return results[0], tuple(results)
 
     return skip
 
@@ -180,16 +180,16 @@ def _corrected(reads: Reads, inputs: tf.Tensor, hidden: tf.Tensor) -> tf.Tensor:
 def _highway(
     inputs: tf.Tensor, memory: tf.Tensor, opening: tf.Tensor, highway: list[tf.Tensor]
 ) -> tf.Tensor:
-    for each in highway:
-        opening = opening + each
+    for addend in highway:
+        opening = opening + addend
     return _mixed(tf.sigmoid(opening), memory, inputs)
 
 
 def _gates(
     blocks: tf.Tensor, bias: State | list[tf.Tensor], count: int
 ) -> list[tf.Tensor]:
-    for each in bias:
-        blocks = blocks + each
+    for addend in bias:
+        blocks = blocks + addend
     return tf.split(tf.sigmoid(blocks), count, axis=-1)
 
 

@@ -164,7 +164,7 @@ class TensorizedLSTMCell(GatedCell):
         self, inputs: tf.Tensor, states: Sequence[tf.Tensor], training: bool = False
     ) -> tuple[tf.Tensor, list[tf.Tensor]]:
         """Returns the last place of H, [B, channels], and H and C after the step."""
-        check_state([each.shape for each in states], self.state_size)
+        check_state([tensor.shape for tensor in states], self.state_size)
         return super().call(inputs, states, training)
 
     def get_config(self) -> dict[str, Any]:
@@ -256,7 +256,7 @@ class TensorizedLSTM(GatedRNN):
         if valid is not None:
             # All rows end together, so that the further steps follow for all at once.
             plan, valid = masks.packing_right(valid)
-            now = tuple(swapped(masks.pack(swapped(each), plan)) for each in now)
+            now = tuple(swapped(masks.pack(swapped(tensor), plan)) for tensor in now)
         outputs, after = super()._run(recurrent, now, valid, state, training)
         if self.delay and not self.delayed:
             ahead = self._run_ahead(recurrent, now[0], after, training)
