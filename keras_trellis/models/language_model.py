@@ -186,8 +186,8 @@ class TrellisLM(Scoring):
         if tf.is_tensor(ids) and ids.dtype.is_floating:
             ids = tf.cast(ids, tf.int32)
         ids, mask = self.checked_tokens("ids", ids, mask)
-        found = passes.features(self, ids, mask=mask, training=training)
-        return passes.logits(self, found.dropped, training)
+        features = passes.features(self, ids, mask=mask, training=training)
+        return passes.logits(self, features.dropped, training)
 
     def compute_output_shape(self, input_shape: Sequence[int | None]) -> tuple:
         """`[B, T]` -> `[B, T, V]`."""

@@ -167,7 +167,7 @@ def run(
         how["auxiliary_every"] = auxiliary_every
         if auxiliary_from != "bottom":  # a layer need not have the argument
             how["auxiliary_from"] = auxiliary_from
-    how |= of_depth(layer, depth)
+    how |= depth_argument(layer, depth)
     if discard and _takes(layer, "discard"):
         how["discard"] = discard
         discard = 0
@@ -176,7 +176,7 @@ def run(
     return outputs[:, discard:], tuple(state), auxiliary
 
 
-def of_depth(layer: Any, depth: int | None) -> dict[str, int]:
+def depth_argument(layer: Any, depth: int | None) -> dict[str, int]:
     """Returns the argument of a layer's call by which it runs so many levels.
 
     Raises:
