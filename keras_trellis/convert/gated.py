@@ -23,7 +23,7 @@ REASONS = {
 """Why a trellis network cannot equal a layer."""
 
 
-def gate_of(layer: keras.layers.RNN) -> Gate:
+def layer_gate(layer: keras.layers.RNN) -> Gate:
     """Returns the gate of a trellis network that computes a step of a gated layer."""
     if isinstance(layer, recurrent.IRCGRU):
         return IRCGRUGate()
@@ -39,7 +39,7 @@ def gate_of(layer: keras.layers.RNN) -> Gate:
     return FastGRNNGate(activation, beta=beta, kappa=kappa)
 
 
-def blocks_of(layer: keras.layers.RNN) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def weight_blocks(layer: keras.layers.RNN) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Returns a layer's weights by gate blocks.
 
     Returns:
@@ -52,20 +52,22 @@ def blocks_of(layer: keras.layers.RNN) -> tuple[np.ndarray, np.ndarray, np.ndarr
     read = _array(cell.recurrent_kernel)
     if isinstance(layer, RESIDUAL):
         alpha = _sigmoid(_array(cell.alpha_logit))
-        of_gates = kernel[:, : cell.gates * units]
-        of_candidate = np.zeros((units, units))  # it reads x alone
-        read = np.concatenate([(read * alpha) @ of_gates, of_candidate], axis=1)
+        gates_kernel = kernel[:, : cell.gates * units]
+        candidate_kernel = np.zeros((units, units))  # it reads x alone
+        read = np.concatenate([(read * alpha) @ gates_kernel, candidate_kernel], axis=1)
     bias = np.zeros(kernel.shape[1])
     if hasattr(cell, "bias"):
         given = _array(cell.bias)
         bias[: len(given)] = given
     blocks = kernel.shape[1] // units
-    found = []
-    for each in (kernel, read, bias):
-        found.append(np.stack(np.split(each, blocks, axis=-1)))
+    weights = []
+    for weight in (kernel, read, bias):
+        weights.append(np.stack(np.split(weight, blocks, axis=-1)))
     if isinstance(layer, recurrent.IRCLSTM):
-        found = [each[[1, 0, 3, 2]] for each in found]  # f, i, o, a in the gate's order
-    kernel, read, bias = found
+        weights = [
+            weight[[1, 0, 3, 2]] for weight in weights
+        ]  # f, i, o, a in the gate's order
+    kernel, read, bias = weights
     return kernel, read, bias
 
 

@@ -28,7 +28,7 @@ from keras_trellis.convert.arrays import (
     require_names,
     require_shape,
 )
-from keras_trellis.convert.released_heads import head_of, head_weights, names_of_head
+from keras_trellis.convert.released_heads import head_names, head_weights, make_head
 from keras_trellis.layers.trellis import TrellisLayer
 from keras_trellis.models import legacy
 from keras_trellis.models.classifier import TrellisClassifier
@@ -110,8 +110,8 @@ def language_model_from_torch(
     Raises:
         ValueError: as for `layer_from_torch`, or an argument does not belong to the head.
     """
-    found = canonical(arrays)
-    model_arrays, layer_arrays = parted(found, _LANGUAGE_MODEL | names_of_head(found))
+    tensors = canonical(arrays)
+    model_arrays, layer_arrays = parted(tensors, _LANGUAGE_MODEL | head_names(tensors))
     weights = _layer_weights(layer_arrays)
     table = model_arrays["encoder.weight"]
     bias = model_arrays["decoder.bias"]
@@ -120,30 +120,30 @@ def language_model_from_torch(
     require_equal(
         "encoder.weight", table, "decoder.weight", model_arrays["decoder.weight"]
     )
-    of_head = head_weights(model_arrays, cutoffs)
-    head = head_of(
-        of_head, cutoffs, latent_dropout, seed=kwargs.get("seed"), dtype=dtype
+    head_arrays = head_weights(model_arrays, cutoffs)
+    head = make_head(
+        head_arrays, cutoffs, latent_dropout, seed=kwargs.get("seed"), dtype=dtype
     )
     features = (
-        of_head["prior_kernel"].shape[0]
-        if "prior_kernel" in of_head
+        head_arrays["prior_kernel"].shape[0]
+        if "prior_kernel" in head_arrays
         else table.shape[1]
     )
     kwargs.setdefault("untrained_input_id", table.shape[0] - 1)
-    of_layer, of_model = legacy.split(TrellisLM, kwargs)
-    of_layer["name"] = "trellis"
-    layer = _layer(weights, depth, dilation_rate, features, dtype, **of_layer)
+    layer_arguments, model_arguments = legacy.split(TrellisLM, kwargs)
+    layer_arguments["name"] = "trellis"
+    layer = _layer(weights, depth, dilation_rate, features, dtype, **layer_arguments)
     model = TrellisLM(
         table.shape[0],
         layer,
         embedding_units=table.shape[1],
         head=head,
         dtype=dtype,
-        **of_model,
+        **model_arguments,
     )
     _assign(layer, weights)
     model.embedding.embeddings.assign(table)
-    _assign(model.head, {"bias": bias, **of_head})
+    _assign(model.head, {"bias": bias, **head_arrays})
     return model
 
 
@@ -180,10 +180,10 @@ def classifier_from_torch(
     require_shape("linear.weight", matrix, (None, None))
     classes, features = matrix.shape
     require_shape("linear.bias", bias, (classes,))
-    of_layer, of_model = legacy.split(TrellisClassifier, kwargs)
-    of_layer["name"] = "trellis"
-    layer = _layer(weights, depth, dilation_rate, features, dtype, **of_layer)
-    model = TrellisClassifier(classes, layer, dtype=dtype, **of_model)
+    layer_arguments, model_arguments = legacy.split(TrellisClassifier, kwargs)
+    layer_arguments["name"] = "trellis"
+    layer = _layer(weights, depth, dilation_rate, features, dtype, **layer_arguments)
+    model = TrellisClassifier(classes, layer, dtype=dtype, **model_arguments)
     model.build((None, None, weights["kernel"].shape[1]))
     _assign(layer, weights)
     _assign(model.dense, {"kernel": matrix.T, "bias": bias})
