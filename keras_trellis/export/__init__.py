@@ -201,7 +201,7 @@ def _stored(precision: str, size: int) -> dict[str, str]:
 
 def _checked_labels(labels: Sequence[str] | None, classes: int) -> list[str]:
     names = [str(index) for index in range(classes)] if labels is None else list(labels)
-    if len(names) != classes or not all(isinstance(each, str) for each in names):
+    if len(names) != classes or not all(isinstance(label, str) for label in names):
         raise ValueError(
             f"`labels` must be None or one string for each of the {classes} classes. "
             f"Received: labels={labels!r}"
