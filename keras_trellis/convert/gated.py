@@ -43,8 +43,8 @@ def weight_blocks(layer: keras.layers.RNN) -> tuple[np.ndarray, np.ndarray, np.n
     """Returns a layer's weights by gate blocks.
 
     Returns:
-        The kernel [blocks, p, units], the recurrent kernel [blocks, units, units] and the
-        biases [blocks, units].
+        the kernel `[blocks, p, units]`, the recurrent kernel `[blocks, units, units]` and the
+        biases `[blocks, units]`.
     """
     cell = layer.cell
     units = layer.units

@@ -61,7 +61,7 @@ def layer_from_torch(
         dtype: the layer's dtype or dtype policy; None for Keras's default.
 
     Returns:
-        A built layer with `return_sequences=True`, as the released network returns them.
+        a built layer with `return_sequences=True`, as the released network returns them.
 
     Raises:
         ValueError: a name is missing or unknown, an array has the wrong shape, or a tensor has two
@@ -105,7 +105,7 @@ def language_model_from_torch(
             tell: dropout rates, `auxiliary_every` (`aux_frequency`), the weights of the loss terms.
 
     Returns:
-        A built model.
+        a built model.
 
     Raises:
         ValueError: as for `layer_from_torch`, or an argument does not belong to the head.
@@ -168,7 +168,7 @@ def classifier_from_torch(
             save it).
 
     Returns:
-        A built model.
+        a built model.
 
     Raises:
         ValueError: as for `layer_from_torch`.

@@ -47,9 +47,9 @@ class _Blocks(NamedTuple):
     """The weights of one RNN layer by gate blocks of the trellis network.
 
     Attributes:
-        kernel: [blocks, inputs, units].
-        recurrent_kernel: [blocks, units, units].
-        bias: [blocks, units].
+        kernel: `[blocks, inputs, units]`.
+        recurrent_kernel: `[blocks, units, units]`.
+        bias: `[blocks, units]`.
     """
 
     kernel: np.ndarray
@@ -75,14 +75,14 @@ def layer_from_rnn(layers: RNN | Sequence[RNN], steps: int) -> TrellisLayer:
         steps: M, how many steps back the trellis layer reaches.
 
     Returns:
-        A built layer of `len(layers)` groups, each as wide as the widest RNN layer, and of `steps
+        a built layer of `len(layers)` groups, each as wide as the widest RNN layer, and of `steps
         + len(layers) - 1` levels. The top RNN layer gives its outputs, `return_sequences`,
         `return_state`, `zero_output_for_mask` and dtype. The state holds the layers' states side
-        by side: h and, for an LSTM, c, each [B, len(layers) * widest]. The state of a narrower
+        by side: h and, for an LSTM, c, each `[B, len(layers) * widest]`. The state of a narrower
         layer comes last in its group, after zeros.
 
     Raises:
-        ValueError: if a layer is of another kind, not built, not like the others, or has an
+        ValueError: a layer is of another kind, not built, not like the others, or has an
             option without counterpart in a trellis network, such as `stateful`.
     """
     layers = list(layers) if isinstance(layers, Iterable) else [layers]
@@ -170,7 +170,7 @@ def _has(layer: RNN, name: str) -> bool:
 
 
 def _joined(blocks: np.ndarray) -> np.ndarray:
-    """[blocks, inputs, units] -> [inputs, blocks * units]."""
+    """`[blocks, inputs, units]` -> `[inputs, blocks * units]`."""
     return blocks.transpose(1, 0, 2).reshape(blocks.shape[1], -1)
 
 

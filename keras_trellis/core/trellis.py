@@ -39,15 +39,15 @@ def trellis(
     Args:
         network: the network's shape.
         weights: its weights.
-        sequences: [B, T, p].
-        initial: the state to the left of every level, each [B, units]; None for zeros.
-        mask: bool [B, T], true at the valid steps; None where all are.
+        sequences: `[B, T, p]`.
+        initial: the state to the left of every level, each `[B, units]`; None for zeros.
+        mask: bool `[B, T]`, true at the valid steps; None where all are.
         stops: after how many levels to collect h.
         num_outputs: how many of the last steps to return of each collected h; None for all.
 
     Returns:
-        h after each stop, [B, T, units], or [B, num_outputs, units]; the state of the top level at
-        the last valid step, each [B, units].
+        h after each stop, `[B, T, units]`, or `[B, num_outputs, units]`; the state of the top level
+        at the last valid step, each `[B, units]`.
     """
     plan = masks.packing(mask)
     inputs = masks.pack(sequences, plan)

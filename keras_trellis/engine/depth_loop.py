@@ -35,7 +35,7 @@ def ascend(
         period: after how many levels everything repeats.
 
     Returns:
-        The carry after the last level.
+        the carry after the last level.
     """
     turns = (last - first) // period
     if turns == 1:  # a loop would only take longer to trace

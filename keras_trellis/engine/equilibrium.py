@@ -57,7 +57,7 @@ class _Turn(NamedTuple):
         network: the network's shape.
         solver: how the state is found.
         plan: the packing of the sequences.
-        pasts: what stands to the left of each level, each [B, W, units].
+        pasts: what stands to the left of each level, each `[B, W, units]`.
         addends: what joins the products.
         hidden: the hidden kernel.
     """
@@ -93,15 +93,15 @@ def settle(
     Args:
         network: the network's shape; its depth is one turn.
         weights: as for `core.trellis.trellis`, and so are those below.
-        sequences: [B, T, p].
-        initial: the state to the left of every level, each [B, units]; None for zeros.
-        mask: bool [B, T], or None.
+        sequences: `[B, T, p]`.
+        initial: the state to the left of every level, each `[B, units]`; None for zeros.
+        mask: bool `[B, T]`, or None.
         num_outputs: how many of the last steps to return; None for all.
         solver: how the state is found.
 
     Returns:
-        h [B, T, units], or [B, num_outputs, units]; the state at the last valid step, each
-        [B, units]; how far the iteration came, [B, T] or [B, num_outputs].
+        h `[B, T, units]`, or `[B, num_outputs, units]`; the state at the last valid step, each
+        `[B, units]`; how far the iteration came, `[B, T]` or `[B, num_outputs]`.
     """
     plan = masks.packing(mask)
     sequences = masks.pack(sequences, plan)
@@ -178,7 +178,7 @@ def stream(
 
 
 def _at_once(outputs: tf.Tensor) -> Convergence:
-    """Returns the convergence of outputs [B, n, C] that need no iteration."""
+    """Returns the convergence of outputs `[B, n, C]` that need no iteration."""
     shape = tf.shape(outputs)[:2]
     residual = tf.zeros(shape, at_least_float32(outputs[:0]).dtype)
     return Convergence(

@@ -30,7 +30,7 @@ class _Loop(NamedTuple):
     """What goes from iteration to iteration.
 
     Attributes:
-        iterate: z, [B, T, C].
+        iterate: z, `[B, T, C]`.
         after: the last f(z).
         error: the last f(z) - z.
         after_changes: how f(z) changed from one iteration to the next, the newest first.
@@ -64,15 +64,15 @@ def solve(
     one, no row on another, and a sequence's first steps are what they are alone.
 
     Args:
-        function: f, [B, T, C] -> [B, T, C]; each step may depend on itself and those before it.
+        function: f, `[B, T, C]` -> `[B, T, C]`; each step may depend on itself and those before it.
         guess: the first iterate.
         tolerance: the residual at which a step is solved; see `Convergence`.
         max_iterations: how many times f is applied at most.
-        solved: bool [B, T], the steps that need no solution; None for none.
+        solved: bool `[B, T]`, the steps that need no solution; None for none.
         reverse: whether each step depends on itself and those *after* it.
 
     Returns:
-        z [B, T, C], and how far it came.
+        z `[B, T, C]`, and how far it came.
     """
 
     def advance(count: tf.Tensor, loop: _Loop) -> tuple[tf.Tensor, _Loop]:
@@ -165,15 +165,15 @@ def _extrapolate(loop: _Loop, reverse: bool) -> tf.Tensor:
 
 
 def _solve_positive(system: tf.Tensor) -> tf.Tensor:
-    """Solves small systems [A, b] with A positive semidefinite, slightly regularised.
+    """Solves small systems `[A, b]` with A positive semidefinite, slightly regularised.
 
     By elimination, since TensorFlow's solvers raise where a single system is not finite.
 
     Args:
-        system: [..., n, n + 1].
+        system: `[..., n, n + 1]`.
 
     Returns:
-        [..., n].
+        `[..., n]`.
     """
     size = system.shape[-2]
     # A constant: OpenVINO has no rule for what `tf.eye` is made of.
@@ -195,7 +195,7 @@ def _residual(error: tf.Tensor, after: tf.Tensor, reverse: bool) -> tf.Tensor:
 
 
 def _squares(sequences: tf.Tensor) -> tf.Tensor:
-    """Returns the squared norm of each step, [B, T]."""
+    """Returns the squared norm of each step, `[B, T]`."""
     return tf.reduce_sum(tf.square(at_least_float32(sequences)), axis=-1)
 
 

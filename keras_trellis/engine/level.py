@@ -40,11 +40,11 @@ class HiddenKernel(NamedTuple):
     """What every level multiplies by.
 
     Attributes:
-        kernel: [k, units, blocks * units]. Its dtype is that in which the gradients of all levels
+        kernel: `[k, units, blocks * units]`. Its dtype is that in which the gradients of all levels
             are summed: in training the variable's, else the compute dtype.
         rounded: in mixed precision and training the kernel in the compute dtype, one matrix
-            [k * units, blocks * units], a constant to gradients; else nothing.
-        mask: the dropout mask of what enters the product, [B, 1, units], or None.
+            `[k * units, blocks * units]`, a constant to gradients; else nothing.
+        mask: the dropout mask of what enters the product, `[B, 1, units]`, or None.
     """
 
     kernel: tf.Tensor
@@ -53,7 +53,7 @@ class HiddenKernel(NamedTuple):
 
     @property
     def matrix(self) -> tf.Tensor:
-        """The kernel in the compute dtype, [k * units, blocks * units]."""
+        """The kernel in the compute dtype, `[k * units, blocks * units]`."""
         if self.rounded:
             return self.rounded[0]
         return rows(self.kernel)
@@ -106,10 +106,10 @@ def level(
         training: whether it has its own gradient, parts of which XLA may compile.
 
     Returns:
-        A function of what stands to the left of the state below, each [B, W, units], W at least
-        max(k - 1, 1) * dilation; of the state below, each [B, T, units]; and of what joins the
-        products: the injected input and the bias, [B, T', blocks * units], or a bias alone,
-        [blocks * units]. It returns the gate's states, each [B, T', units].
+        a function of what stands to the left of the state below, each `[B, W, units]`, W at least
+        max(k - 1, 1) * dilation; of the state below, each `[B, T, units]`; and of what joins the
+        products: the injected input and the bias, `[B, T', blocks * units]`, or a bias alone,
+        `[blocks * units]`. It returns the gate's states, each `[B, T', units]`.
     """
     if not training:
         return functools.partial(_plain, gate, reach, hidden)
@@ -192,7 +192,7 @@ def _compiled(function: Callable, *static: Any) -> Callable:
 def _total(
     reach: Reach, taps: tf.Tensor, matrix: tf.Tensor, state: State, addend: tf.Tensor
 ) -> tf.Tensor:
-    """Returns the pre-activations, [B, T', blocks * units]."""
+    """Returns the pre-activations, `[B, T', blocks * units]`."""
     computed = keep_steps(state[0], reach.needed)
     if reach.steps == 0:  # LiteRT mistakes the shape of a product of no rows
         return addend + tf.zeros_like(computed[..., :1])
@@ -205,7 +205,7 @@ def _total(
 
 
 def _read(reach: Reach, past: State, state: State, mask: tf.Tensor | None) -> tf.Tensor:
-    """Returns the taps, [B, steps, k * units]."""
+    """Returns the taps, `[B, steps, k * units]`."""
     left = past[0]
     below = state[0][:, : reach.steps]
     padded = masked(pad_left(left, below), mask)
@@ -233,12 +233,12 @@ def activate(
     Args:
         gate: the gate.
         reach: the steps to read and compute; None: the state is delayed already.
-        total: the pre-activations, [B, T', blocks * units].
-        past: what stands to the left of the state below, each [B, W, units].
-        state: the state of the level below, each [B, T, units].
+        total: the pre-activations, `[B, T', blocks * units]`.
+        past: what stands to the left of the state below, each `[B, W, units]`.
+        state: the state of the level below, each `[B, T, units]`.
 
     Returns:
-        The gate's states, each [B, T', units].
+        the gate's states, each `[B, T', units]`.
     """
     shifted = state if reach is None else _shift(reach, past, state)
     summed = at_least_float32(total)

@@ -29,11 +29,11 @@ class Recurrent(NamedTuple):
     """What the state meets in a step.
 
     Attributes:
-        matrices: what values that depend on the state are multiplied by, each [C, C'].
+        matrices: what values that depend on the state are multiplied by, each `[C, C']`.
         vectors: further weights; vectors or scalars.
-        mask: the dropout mask of the state that the gates read, [B, C], or None.
+        mask: the dropout mask of the state that the gates read, `[B, C]`, or None.
         places: how many rows of a product each row of the batch has. They stand
-            together: the products are [B * places, C'].
+            together: the products are `[B * places, C']`.
     """
 
     matrices: State = ()
@@ -92,8 +92,8 @@ def recur(
     Args:
         step: one step of the cell.
         recurrent: what the state meets.
-        inputs: what was computed before, each [T, B, channels].
-        state: the state at the beginning, each [B, channels].
+        inputs: what was computed before, each `[T, B, channels]`.
+        state: the state at the beginning, each `[B, channels]`.
         units: the number of channels of an output.
         training: whether the loop has a gradient of its own. Then it cannot be
             differentiated twice.
@@ -101,7 +101,7 @@ def recur(
             that a loop could write to.
 
     Returns:
-        The outputs [T, B, units], and the state after the last step.
+        the outputs `[T, B, units]`, and the state after the last step.
     """
     if not training and (unroll or inputs[0].shape[0] == 1):
         return _unrolled(step, plain_reads(recurrent), inputs, state)
@@ -142,7 +142,7 @@ def _unrolled(
 
 
 class _Residuals(NamedTuple):
-    """What the backward pass reads of each step, each [T, B, channels]."""
+    """What the backward pass reads of each step, each `[T, B, channels]`."""
 
     inputs: State
     before: Tensors
@@ -256,7 +256,7 @@ def _step_gradient(
         by_after: the gradients with respect to the output and the next state.
 
     Returns:
-        The gradients with respect to inputs and products, and what was multiplied; those with
+        the gradients with respect to inputs and products, and what was multiplied; those with
         respect to the state; those with respect to the vectors.
     """
     vectors = tuple(map(tf.identity, recurrent.vectors))

@@ -184,13 +184,13 @@ def _block_gradient(
 
 
 def _cut(sequence: tf.Tensor, size: Number) -> tf.Tensor:
-    """Returns a sequence [blocks * size, ...] as [blocks, size, ...]."""
+    """Returns a sequence `[blocks * size, ...]` as `[blocks, size, ...]`."""
     length, *others = _shape(sequence)
     return tf.reshape(sequence, [length // size, size, *others])
 
 
 def _joined(blocks: tf.Tensor) -> tf.Tensor:
-    """Returns blocks [blocks, size, ...] as a sequence."""
+    """Returns blocks `[blocks, size, ...]` as a sequence."""
     count, size, *others = _shape(blocks)
     return tf.reshape(blocks, [count * size, *others])
 

@@ -33,10 +33,10 @@ class _Levels(NamedTuple):
     Attributes:
         network: the network's shape.
         addends: what joins the products.
-        kernel: the hidden kernel of the present tap, [units, blocks * units].
-        mask: the dropout mask of what enters the product, [B, 1, units], or None.
-        delayed: for each state what the gates read of the past, [B, L, units].
-        products: the products of the past taps, [B, L, blocks * units]; None for k = 1.
+        kernel: the hidden kernel of the present tap, `[units, blocks * units]`.
+        mask: the dropout mask of what enters the product, `[B, 1, units]`, or None.
+        delayed: for each state what the gates read of the past, `[B, L, units]`.
+        products: the products of the past taps, `[B, L, blocks * units]`; None for k = 1.
     """
 
     network: Network
@@ -51,7 +51,7 @@ class _Carry(NamedTuple):
     """What goes from level to level.
 
     Attributes:
-        state: the state of the level below, each [B, 1, units].
+        state: the state of the level below, each `[B, 1, units]`.
         rows: for each state those of all levels below, from the lowest up.
     """
 
@@ -71,12 +71,12 @@ def run(
     Args:
         network: the network's shape.
         weights: its weights.
-        step: [B, 1, p].
+        step: `[B, 1, p]`.
         cache: the past.
         plan: the packing of the step; None where it is valid.
 
     Returns:
-        The top state, each [B, 1, units], and `levels` of the next cache.
+        the top state, each `[B, 1, units]`, and `levels` of the next cache.
     """
     depth = network.depth
     period = network.period
@@ -133,5 +133,5 @@ def _advance(
 
 
 def _part(by_level: tf.Tensor, index: Number) -> tf.Tensor:
-    """Returns the part of one level, [B, 1, C]."""
+    """Returns the part of one level, `[B, 1, C]`."""
     return tf.gather(by_level, [index], axis=1)

@@ -37,12 +37,12 @@ class Layer(NamedTuple):
     """What one recurrent layer of a stack computes with; it has u channels.
 
     Attributes:
-        kernels: of what it reads at its own step: of the layer below [u, blocks * u], if there is
-            one, then of the input [p, blocks * u], if it reads it.
-        recurrent_kernel: [u, blocks * u].
-        bias: [blocks * u], or None.
-        masks: the dropout masks of what the kernels read, each [B, channels] or None.
-        recurrent_mask: the dropout mask of its own h, [B, u], or None.
+        kernels: of what it reads at its own step: of the layer below `[u, blocks * u]`, if there is
+            one, then of the input `[p, blocks * u]`, if it reads it.
+        recurrent_kernel: `[u, blocks * u]`.
+        bias: `[blocks * u]`, or None.
+        masks: the dropout masks of what the kernels read, each `[B, channels]` or None.
+        recurrent_mask: the dropout mask of its own h, `[B, u]`, or None.
     """
 
     kernels: State
@@ -66,13 +66,13 @@ def run(
     Args:
         gate: the gate of each layer.
         layers: the layers, from the lowest up.
-        sequences: [B, T, p], packed.
-        before: the state of each layer before the first step, each [B, u].
+        sequences: `[B, T, p]`, packed.
+        before: the state of each layer before the first step, each `[B, u]`.
         plan: how the sequences are packed.
         training: as for `recurrence.recur`.
 
     Returns:
-        h of each layer, [T, B, u]; the state of each layer at the last valid step.
+        h of each layer, `[T, B, u]`; the state of each layer at the last valid step.
     """
     step = _step(gate)
     time = time_steps(sequences)
@@ -113,15 +113,15 @@ def run_groups(
     Args:
         network: the network's shape; `is_stack` is true of it.
         weights: its weights, but for the kernels, which have only what the groups read: of the
-            input [1, p, blocks * u], or [1, p, blocks * units] if it enters all groups; of the
-            state [2 * groups - 1, u, blocks * u], each group's of itself, then of the one before.
-        sequences: [B, T, p], packed.
-        initial: the state before the first step, each [B, units].
+            input `[1, p, blocks * u]`, or `[1, p, blocks * units]` if it enters all groups; of the
+            state `[2 * groups - 1, u, blocks * u]`, each group's of itself, then of the one before.
+        sequences: `[B, T, p]`, packed.
+        initial: the state before the first step, each `[B, units]`.
         plan: how the sequences are packed.
         training: as for `recurrence.recur`.
 
     Returns:
-        h [B, T, units]; the state at the last valid step, each [B, units].
+        h `[B, T, units]`; the state at the last valid step, each `[B, units]`.
     """
     layers = _groups(network, weights)
     by_state = [tf.split(tensor, network.groups, axis=-1) for tensor in initial]
@@ -135,7 +135,7 @@ def run_groups(
 
 
 def _valid(sequences: tf.Tensor, time: Number, plan: Packing | None) -> tf.Tensor:
-    """Returns which of the steps of [B, T', p] are valid, bool [T', B, 1]."""
+    """Returns which of the steps of `[B, T', p]` are valid, bool `[T', B, 1]`."""
     rows = tf.shape(sequences)[0]
     count = tf.fill([rows], time) if plan is None else plan.count
     valid = tf.sequence_mask(count, time_steps(sequences))
@@ -179,11 +179,11 @@ def _groups(network: Network, weights: Weights) -> list[Layer]:
 
 
 def _entering(layer: Layer, read: State) -> tf.Tensor:
-    """Returns what does not depend on the layer's own past, [T, B, blocks * u].
+    """Returns what does not depend on the layer's own past, `[T, B, blocks * u]`.
 
     Args:
         layer: the layer.
-        read: what its kernels read, each [T, B, channels]; without a kernel, it is left out.
+        read: what its kernels read, each `[T, B, channels]`; without a kernel, it is left out.
     """
     products = []
     # A layer that does not read the input has a kernel less.
@@ -219,5 +219,5 @@ def _skipping(step: Step) -> Step:
 
 
 def swapped(sequences: tf.Tensor) -> tf.Tensor:
-    """Returns [B, T, C] as [T, B, C], or the other way round."""
+    """Returns `[B, T, C]` as `[T, B, C]`, or the other way round."""
     return tf.transpose(sequences, [1, 0, 2])

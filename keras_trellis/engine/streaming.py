@@ -26,7 +26,7 @@ class _Levels(NamedTuple):
         network: the network's shape.
         hidden: the hidden kernel.
         addends: what joins the products.
-        pasts: for each place in the cycle the past of each state, [B, levels, steps, units].
+        pasts: for each place in the cycle the past of each state, `[B, levels, steps, units]`.
         plan: the chunk's packing.
         training: as for `whole.run`.
     """
@@ -43,7 +43,7 @@ class _Carry(NamedTuple):
     """What goes from level to level.
 
     Attributes:
-        state: the state of the level below, each [B, n, units].
+        state: the state of the level below, each `[B, n, units]`.
         next_pasts: for each place in the cycle and each state what its levels keep for the next
             chunk.
     """
@@ -66,13 +66,13 @@ def run(
     Args:
         network: the network's shape.
         weights: its weights.
-        sequences: the next steps, [B, n, p].
+        sequences: the next steps, `[B, n, p]`.
         cache: the past.
-        mask: bool [B, n], or None.
+        mask: bool `[B, n]`, or None.
         training: as for `whole.run`.
 
     Returns:
-        h of the top level, [B, n, units], and the next cache.
+        h of the top level, `[B, n, units]`, and the next cache.
     """
     plan = masks.packing(mask)
     sequences = masks.pack(sequences, plan)
@@ -131,7 +131,7 @@ def _advance(
 
 
 def _joined(arrays: Sequence[tf.TensorArray]) -> tf.Tensor:
-    """Returns an entry of `Cache.levels`, [B, S, units]."""
+    """Returns an entry of `Cache.levels`, `[B, S, units]`."""
     pieces = []
     for array in arrays:
         piece = tf.transpose(array.stack(), [1, 0, 2, 3])
@@ -153,11 +153,11 @@ def next_cache(
 
     Args:
         network: the network's shape.
-        sequences: the chunk, packed, [B, n, p].
+        sequences: the chunk, packed, `[B, n, p]`.
         cache: the cache before it.
         plan: its packing.
-        hidden: h of the top level, [B, n, units].
-        state: the top level's state at the last valid step, each [B, units].
+        hidden: h of the top level, `[B, n, units]`.
+        state: the top level's state at the last valid step, each `[B, units]`.
         levels: those of the next cache.
     """
     seen = tf.expand_dims(cache.steps > 0, -1)

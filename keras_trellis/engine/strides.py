@@ -27,7 +27,7 @@ ALL = Kept(0, 1)
 
 
 def keep_steps(sequences: tf.Tensor, needed: Kept) -> tf.Tensor:
-    """Returns of [B, T, C] the steps that are needed."""
+    """Returns of `[B, T, C]` the steps that are needed."""
     if needed is ALL:
         return sequences
     begin, every = needed
@@ -44,14 +44,14 @@ def strided_convolution(
     """As `core.convolution.causal_convolution`, at some steps alone.
 
     Args:
-        padded: [B, W + T, input channels], the past and the sequence.
-        kernel: [k, input channels, output channels].
+        padded: `[B, W + T, input channels]`, the past and the sequence.
+        kernel: `[k, input channels, output channels]`.
         dilation: the distance between two taps, in steps.
         width: W, at least (k - 1) * dilation.
         needed: the steps to compute.
 
     Returns:
-        [B, T', output channels], T' the number of steps needed.
+        `[B, T', output channels]`, T' the number of steps needed.
     """
     taps = join_taps(padded, width, kernel.shape[0], dilation)
     return multiply(keep_steps(taps, needed), rows(kernel))

@@ -22,7 +22,7 @@ def loop(turns: Number, turn: Callable[..., tuple], start: tuple) -> tuple:
 
 
 def steps(sequences: Sequence[tf.Tensor]) -> Number:
-    """Returns the length of sequences [T, ...], as an integer if it is known."""
+    """Returns the length of sequences `[T, ...]`, as an integer if it is known."""
     known = sequences[0].shape[0]
     if known is None:
         return tf.shape(sequences[0])[0]

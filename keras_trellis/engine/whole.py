@@ -34,9 +34,9 @@ class _Carry(NamedTuple):
     from the beginning.
 
     Attributes:
-        state: the state of the level below, each [B, T', units].
+        state: the state of the level below, each `[B, T', units]`.
         addends: what joins the products.
-        initial: what stands to the left of every level, each [B, units]; empty for zeros.
+        initial: what stands to the left of every level, each `[B, units]`; empty for zeros.
         kernel: see `HiddenKernel`.
         rounded: see `HiddenKernel`.
     """
@@ -74,9 +74,9 @@ def run(
     Args:
         network: as for `core.trellis.trellis`, and so are those below.
         weights: its weights.
-        sequences: [B, T, p].
-        initial: the state to the left of every level, each [B, units]; None for zeros.
-        mask: bool [B, T], or None.
+        sequences: `[B, T, p]`.
+        initial: the state to the left of every level, each `[B, units]`; None for zeros.
+        mask: bool `[B, T]`, or None.
         stops: after how many levels to collect h.
         num_outputs: how many of the last steps to return of each collected h; None for all.
         training: whether the levels have gradients of their own, parts of which XLA may compile.
@@ -84,7 +84,7 @@ def run(
         recompute: whether to keep less for the gradient in training, and compute it again.
 
     Returns:
-        What `core.trellis.trellis` returns.
+        what `core.trellis.trellis` returns.
     """
     plan = masks.packing(mask)
     sequences = masks.pack(sequences, plan)

@@ -79,7 +79,7 @@ def export_language_model(
             of the data". They replace rows of the same name, such as "Intended use".
 
     Returns:
-        The version's folder.
+        the version's folder.
 
     Raises:
         ValueError: an argument is not what it must be, or the model's weights, or its answers to
@@ -136,7 +136,7 @@ def export_classifier(
         facts: see `export_language_model`.
 
     Returns:
-        The version's folder.
+        the version's folder.
 
     Raises:
         ValueError: an argument is not what it must be, or the model's weights, or its answers to

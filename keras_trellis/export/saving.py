@@ -78,7 +78,7 @@ def save(
         describe: from the traced signatures and the bytes of the SavedModel to the model card.
 
     Returns:
-        The version's folder.
+        the version's folder.
 
     Raises:
         ValueError: an example has an answer that is not finite.

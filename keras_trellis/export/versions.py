@@ -87,7 +87,7 @@ def publish(write: Callable[[str], None], path: str) -> str:
         path: the model's folder.
 
     Returns:
-        The version's folder.
+        the version's folder.
 
     Raises:
         ValueError: the greatest version has no number after it.

@@ -74,7 +74,7 @@ def add_blockwise_nll(
             it, since it cannot hold custom gradients.
 
     Returns:
-        The chain with the new nll.
+        the chain with the new nll.
     """
     first, end = word_range
     # Make equal parts: under XLA all blocks have one size.

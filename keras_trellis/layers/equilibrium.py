@@ -67,7 +67,7 @@ class EquilibriumTrellisLayer(TrellisBase):
         depth: the number of levels of one turn.
 
     Raises:
-        ValueError: if an argument is out of its range.
+        ValueError: an argument is out of its range.
     """
 
     _instead: ClassVar[dict[str, str]] = {
@@ -103,7 +103,7 @@ class EquilibriumTrellisLayer(TrellisBase):
             **changes: other arguments to use instead.
 
         Raises:
-            ValueError: if a variable does not fit the changed arguments.
+            ValueError: a variable does not fit the changed arguments.
         """
         config = layer.get_config()
         for name in _DEPTH_ARGUMENTS:

@@ -126,7 +126,7 @@ def dense_sequences(layer: Any, sequences: Any, mask: Any) -> tuple[Any, Any]:
 def checked_tensors(
     layer: Any, sequences: Any, initial_state: Any, mask: Any
 ) -> tuple[tf.Tensor, State | None, tf.Tensor | None]:
-    """Returns sequences and initial state in the compute dtype, and the mask [B, T].
+    """Returns sequences and initial state in the compute dtype, and the mask `[B, T]`.
 
     It builds a layer that is not built yet.
     """
@@ -153,7 +153,7 @@ def checked_tensors(
 
 
 def first_state(layer: Any, batch_size: Number, initial_state: Any) -> State:
-    """Returns the state that a cache begins with, each [B, units]; zeros for None."""
+    """Returns the state that a cache begins with, each `[B, units]`; zeros for None."""
     if layer.input_units is None:
         raise ValueError(
             "The layer must be built before its cache is known: call it once, or "
@@ -167,7 +167,7 @@ def first_state(layer: Any, batch_size: Number, initial_state: Any) -> State:
 
 
 def fitting_mask(mask: Any, shape: tf.TensorShape) -> tf.Tensor:
-    """Returns a mask as booleans [B, T]; refuses one of another shape than the sequences."""
+    """Returns a mask as booleans `[B, T]`; refuses one of another shape than the sequences."""
     mask = masks.flat(mask)
     if mask.shape.rank != 2 or not mask.shape.is_compatible_with(shape):
         raise ValueError(
@@ -180,7 +180,7 @@ def fitting_mask(mask: Any, shape: tf.TensorShape) -> tf.Tensor:
 def _state(
     layer: Any, initial_state: Any, batch_size: int | None, rows: Number
 ) -> State:
-    """Returns the initial state in the compute dtype, each [B, units].
+    """Returns the initial state in the compute dtype, each `[B, units]`.
 
     Args:
         layer: the layer.

@@ -24,10 +24,10 @@ def call_results(
 
     Args:
         layer: the layer.
-        outputs: [B, T, output_units].
-        state: each [B, units].
-        auxiliary: the auxiliary outputs, [B, M, T, output_units], or None.
-        mask: the mask of the outputs, [B, T], or None.
+        outputs: `[B, T, output_units]`.
+        state: each `[B, units]`.
+        auxiliary: the auxiliary outputs, `[B, M, T, output_units]`, or None.
+        mask: the mask of the outputs, `[B, T]`, or None.
     """
     if mask is not None and layer.zero_output_for_mask:
         outputs = masks.zero_masked(outputs, mask)
@@ -53,7 +53,7 @@ def call_shapes(
 
     Args:
         layer: the layer.
-        sequences_shape: [B, T, p].
+        sequences_shape: `[B, T, p]`.
         auxiliary: the number of auxiliary outputs, M; 0 for none.
         discard: how many of the first outputs are left out.
     """

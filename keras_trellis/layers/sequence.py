@@ -146,13 +146,13 @@ class SequenceLayer(SequenceHooks, Stateful, keras.layers.Layer):
                 the paper's text: after depth - n, depth - 2n, ... levels. The lowest comes first.
 
         Returns:
-            The outputs `[B, T - discard, output_units]`, or `[B, output_units]` of the last step
+            the outputs `[B, T - discard, output_units]`, or `[B, output_units]` of the last step
             without `return_sequences`. More results make a tuple: the outputs; with
             `return_state` the states, each `[B, units]`; with `auxiliary_every` the auxiliary
             outputs `[B, M, T - discard, output_units]`.
 
         Raises:
-            ValueError: if an argument does not fit the layer or the sequences.
+            ValueError: an argument does not fit the layer or the sequences.
         """
         check_options(self, depth, auxiliary_every, discard)
         levels = self.collected_levels(depth, auxiliary_every, auxiliary_from)
@@ -277,13 +277,13 @@ class SequenceLayer(SequenceHooks, Stateful, keras.layers.Layer):
             auxiliary_from: as for `call`.
 
         Returns:
-            The outputs `[B, T - discard, output_units]`; the states at the last valid step, each
+            the outputs `[B, T - discard, output_units]`; the states at the last valid step, each
             `[B, units]`; and one more result of the layer. For a `TrellisLayer` it is the auxiliary
             outputs `[B, M, T - discard, output_units]` or None; for an `EquilibriumTrellisLayer`
             the `Convergence`.
 
         Raises:
-            ValueError: if an argument does not fit the layer or the sequences.
+            ValueError: an argument does not fit the layer or the sequences.
         """
         levels = self.collected_levels(depth, auxiliary_every, auxiliary_from)
         sequences, initial, mask = checked_tensors(self, sequences, initial_state, mask)
@@ -302,7 +302,7 @@ class SequenceLayer(SequenceHooks, Stateful, keras.layers.Layer):
                 computes what one call with this `initial_state` does.
 
         Returns:
-            A nest of tensors whose first axis is B, in the form that `stream` takes and returns.
+            a nest of tensors whose first axis is B, in the form that `stream` takes and returns.
 
         Raises:
             ValueError: the layer is not built, or the states do not fit it.

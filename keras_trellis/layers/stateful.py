@@ -55,12 +55,12 @@ class CacheVariables(tf.Module):
         Args:
             stream: from sequences, a cache, a mask and `training` to outputs and the next cache.
             begin: the cache to begin with; None to continue the batch before.
-            sequences: [B, T, p].
-            mask: bool [B, T], or None.
+            sequences: `[B, T, p]`.
+            mask: bool `[B, T]`, or None.
             training: whether dropout is applied.
 
         Returns:
-            The outputs and the state after the last step.
+            the outputs and the state after the last step.
         """
         rows = self.state[0].shape[0]
         if sequences.shape[0] not in (None, rows):
@@ -96,7 +96,7 @@ class StateVariable(np.lib.mixins.NDArrayOperatorsMixin):
     It is not the variable itself: a layer that is given another state has to forget its cache too.
 
     Args:
-        variable: the state, [B, units].
+        variable: the state, `[B, units]`.
         restart: is called after another value was assigned.
     """
 
@@ -107,13 +107,13 @@ class StateVariable(np.lib.mixins.NDArrayOperatorsMixin):
         self.dtype = variable.dtype
 
     def assign(self, value: Any) -> None:
-        """Lets the layer go on from a value [B, units], as from an `initial_state`."""
+        """Lets the layer go on from a value `[B, units]`, as from an `initial_state`."""
         self._variable.assign(tf.cast(value, self.dtype))
         self._restart()
 
     @property
     def value(self) -> tf.Tensor:
-        """The present value, [B, units]."""
+        """The present value, `[B, units]`."""
         return self._variable.read_value()
 
     def numpy(self) -> np.ndarray:

@@ -304,7 +304,7 @@ class TrellisBase(WeightArguments, SequenceLayer):
         return kernels.weight_normalized(kernel, tf.convert_to_tensor(scale))
 
     def _outputs(self, hidden: tf.Tensor) -> tf.Tensor:
-        """Returns the output channels of h, [B, T, output_units]."""
+        """Returns the output channels of h, `[B, T, output_units]`."""
         return hidden[..., self.units - self.output_units :]
 
     def cache_of_state(self, state: State) -> Cache:

@@ -115,7 +115,7 @@ def penalties(forbidden_ids: Any, log_probs: tf.Tensor) -> tf.Tensor:
         log_probs: `[B, V]`, of any draw.
 
     Returns:
-        Minus infinity for the tokens that are forbidden, 0 for the others.
+        minus infinity for the tokens that are forbidden, 0 for the others.
     """
     rows = tf.shape(log_probs)[0]
     ids = tf.cast(forbidden_ids, tf.int32)

@@ -160,7 +160,7 @@ def run(
         **how: `initial_state`, `mask` and `training` of the call.
 
     Returns:
-        The outputs `[B, T - discard, output_units]`, the state after the last valid time step, and
+        the outputs `[B, T - discard, output_units]`, the state after the last valid time step, and
         the outputs of inner levels `[B, M, T - discard, output_units]`, or None.
     """
     if auxiliary_every is not None:

@@ -117,11 +117,11 @@ class GatedCell(WeightArguments):
 
         Args:
             weights: the values of the variables by name.
-            inputs: [T, B, p].
-            before: the input before each step, [T, B, p], where that is a state.
+            inputs: `[T, B, p]`.
+            before: the input before each step, `[T, B, p]`, where that is a state.
 
         Returns:
-            each [T, B, channels].
+            each `[T, B, channels]`.
         """
         raise NotImplementedError
 
@@ -143,16 +143,16 @@ class GatedCell(WeightArguments):
         return self.state_size_for(self.input_units or self.units)
 
     def state_size_for(self, inputs: int) -> list[int]:
-        """Returns the number of channels of each state for inputs [B, p]."""
+        """Returns the number of channels of each state for inputs `[B, p]`."""
         return [inputs if name == "x" else self.units for name in self.state_names]
 
     def get_initial_state(self, batch_size: Number | None = None) -> list[tf.Tensor]:
-        """Returns zeros, each [B, channels]."""
+        """Returns zeros, each `[B, channels]`."""
         dtype = self.compute_dtype
         return [tf.zeros([batch_size, size], dtype) for size in self.state_size]
 
     def build(self, inputs_shape: Sequence[int | None]) -> None:
-        """Creates the variables for inputs of shape [B, p]."""
+        """Creates the variables for inputs of shape `[B, p]`."""
         inputs = inputs_shape[-1]
         if inputs is None or self.square and inputs != self.units:
             expected = f"p = units = {self.units}" if self.square else "p known"
@@ -167,7 +167,7 @@ class GatedCell(WeightArguments):
     def call(
         self, inputs: tf.Tensor, states: Sequence[tf.Tensor], training: bool = False
     ) -> tuple[tf.Tensor, list[tf.Tensor]]:
-        """Returns the output [B, units] and the next states of inputs [B, p]."""
+        """Returns the output `[B, units]` and the next states of inputs `[B, p]`."""
         if training and any(self._rates):
             raise ValueError(
                 "A cell drops nothing by itself: use keras_trellis.recurrent."
@@ -197,7 +197,7 @@ class GatedCell(WeightArguments):
     # What its layer asks for
 
     def call_seed(self, training: bool) -> tf.Tensor | None:
-        """Returns the seed of a call's masks, int32 [2]; None for no masks."""
+        """Returns the seed of a call's masks, int32 `[2]`; None for no masks."""
         if training and self.seed_generator is not None:
             return next_seed(self.seed_generator)
         return None
@@ -247,7 +247,7 @@ class GatedCell(WeightArguments):
         return {}
 
     def gate_biases(self, weights: Weights, blocks: int) -> State:
-        """Returns the biases of so many gate blocks, [blocks * units], or nothing."""
+        """Returns the biases of so many gate blocks, `[blocks * units]`, or nothing."""
         if "bias" not in weights:
             return ()
         missing = blocks - len(self.biases[self.variant])

@@ -42,7 +42,7 @@ class GatedRNN(keras.layers.RNN):
 
     Args:
         units: n, the number of channels of the output.
-        return_sequences: whether the outputs of all steps are returned, [B, T, units].
+        return_sequences: whether the outputs of all steps are returned, `[B, T, units]`.
         return_state: whether the states after the last step are returned too.
         go_backwards: whether the sequences are read from their end.
         stateful: whether a batch goes on from the states of the batch before.
@@ -141,7 +141,7 @@ class GatedRNN(keras.layers.RNN):
     def build(
         self, sequences_shape: Sequence[int | None], initial_state_shape: Any = None
     ) -> None:
-        """Creates the variables for sequences of shape [B, T, p]."""
+        """Creates the variables for sequences of shape `[B, T, p]`."""
         inputs = sequences_shape[-1]
         if initial_state_shape is not None and inputs is not None:
             check_state(initial_state_shape, self.cell.state_size_for(inputs))
@@ -158,14 +158,14 @@ class GatedRNN(keras.layers.RNN):
         """Runs the layer, as `keras.layers.LSTM` does.
 
         Args:
-            sequences: [B, T, p], of any real numbers; without a step the states stay.
-            initial_state: the states, each [B, channels]; None for zeros, or with
+            sequences: `[B, T, p]`, of any real numbers; without a step the states stay.
+            initial_state: the states, each `[B, channels]`; None for zeros, or with
                 `stateful` for those after the last call.
-            mask: bool [B, T], true at the valid steps. A masked step is skipped.
+            mask: bool `[B, T]`, true at the valid steps. A masked step is skipped.
             training: whether anything is dropped. A gradient of a gradient needs False.
 
         Returns:
-            The outputs [B, T, units], or [B, units] of the last step without
+            the outputs `[B, T, units]`, or `[B, units]` of the last step without
             `return_sequences`; with `return_state` a tuple of them and of the states.
 
         Raises:
@@ -207,7 +207,7 @@ class GatedRNN(keras.layers.RNN):
         return super().compute_output_spec(sequences, initial_state, mask, training)
 
     def _first_state(self, sequences: tf.Tensor, initial_state: Any) -> State:
-        """Returns the state that a call begins from, each [B, channels]."""
+        """Returns the state that a call begins from, each `[B, channels]`."""
         rows = sequences.shape[0]
         if self.stateful:
             _check_rows(sequences, self.states[0].shape[0])
@@ -248,8 +248,8 @@ class GatedRNN(keras.layers.RNN):
 
         Args:
             batch_size: B.
-            initial_state: the states to begin from, such as an encoder's: each [B, channels],
-                or [1, channels] for all rows; None for zeros. From their cache `stream`
+            initial_state: the states to begin from, such as an encoder's: each `[B, channels]`,
+                or `[1, channels]` for all rows; None for zeros. From their cache `stream`
                 computes what one call with this `initial_state` does.
 
         Raises:
@@ -267,13 +267,13 @@ class GatedRNN(keras.layers.RNN):
         whatever the arguments of the layer are.
 
         Args:
-            sequences: the next steps, [B, n, p].
+            sequences: the next steps, `[B, n, p]`.
             cache: the result of the last call, or `get_initial_cache(B)`.
-            mask: bool [B, n]; a masked step leaves the cache of its row unchanged and
+            mask: bool `[B, n]`; a masked step leaves the cache of its row unchanged and
                 repeats the output before it. The first one repeats the output in the cache.
 
         Returns:
-            outputs [B, n, units] and the new cache.
+            outputs `[B, n, units]` and the new cache.
         """
         sequences, _, mask = checked_tensors(self, sequences, None, mask)
         return past.stream(self, self.cell, self._steps, sequences, cache, mask)
@@ -286,7 +286,7 @@ class GatedRNN(keras.layers.RNN):
         seed: tf.Tensor | None = None,
         training: bool = False,
     ) -> tuple[tf.Tensor, State]:
-        """Returns all outputs [B, T, units] and the last states."""
+        """Returns all outputs `[B, T, units]` and the last states."""
         cell = self.cell
         shape = tf.shape(state[0])
         rate = cell.recurrent_dropout
@@ -314,7 +314,7 @@ class GatedRNN(keras.layers.RNN):
         state: State,
         training: bool,
     ) -> tuple[tf.Tensor, State]:
-        """Returns the outputs [T, B, units] and the last state; skips what is not valid."""
+        """Returns the outputs `[T, B, units]` and the last state; skips what is not valid."""
         step = self.cell.step
         if valid is not None:
             step = skipping(step)
@@ -341,7 +341,7 @@ def _check_rows(sequences: tf.Tensor, expected: int) -> None:
 
 
 def check_state(shapes: Any, sizes: list[int]) -> None:
-    """Refuses an initial state of other shapes than [B, size] for each size."""
+    """Refuses an initial state of other shapes than `[B, size]` for each size."""
     if not shapes or not hasattr(shapes[0], "__len__"):
         shapes = [shapes]  # of a single tensor
     fits = len(shapes) == len(sizes)
@@ -374,14 +374,14 @@ def _in_order(
 
 
 def _over_steps(mask: tf.Tensor | None) -> tf.Tensor | None:
-    """Returns a mask [B, C] for sequences [B, T, C]."""
+    """Returns a mask `[B, C]` for sequences `[B, T, C]`."""
     if mask is None:
         return None
     return tf.expand_dims(mask, 1)
 
 
 def swapped(sequences: tf.Tensor) -> tf.Tensor:
-    """Returns [B, T, ...] as [T, B, ...], or the other way round."""
+    """Returns `[B, T, ...]` as `[T, B, ...]`, or the other way round."""
     others = range(2, sequences.shape.rank)
     return tf.transpose(sequences, [1, 0, *others])
 
@@ -389,7 +389,7 @@ def swapped(sequences: tf.Tensor) -> tf.Tensor:
 def _last_inputs(
     sequences: tf.Tensor, valid: tf.Tensor | None, first: tf.Tensor
 ) -> tf.Tensor:
-    """Returns the last valid input up to and including each step, [B, T, p]."""
+    """Returns the last valid input up to and including each step, `[B, T, p]`."""
     plan = masks.packing(valid)
     return masks.unpack(masks.pack(sequences, plan), plan, first)
 
@@ -519,7 +519,7 @@ class IRCFastGRNN(GatedRNN):
         h = f * h' + beta (1 - f) * a
 
     Equations (48) to (51) of Kuo et al. 2020. In the released form beta is a vector
-    [units], and f has a bias, initially 1.
+    `[units]`, and f has a bias, initially 1.
     """
 
     cell_class = cells.IRCFastGRNNCell

@@ -85,17 +85,17 @@ class StackedLSTM(WeightArguments, SequenceLayer):
         h = keras.layers.LSTM(220, return_sequences=True)(x)
         y = keras.layers.LSTM(220, return_sequences=True)(Concatenate()([h, x]))
 
-    The output is h of the last layer, [B, T, units]. The states are h and c of each layer, from the
-    lowest up, each [B, units]: h_1, c_1, h_2, c_2. They are all that the layer needs of its past.
-    So cache and state are one thing, a flat tuple, and a sequence that goes on from a returned
-    state goes on exactly.
+    The output is h of the last layer, `[B, T, units]`. The states are h and c of each layer, from
+    the lowest up, each `[B, units]`: h_1, c_1, h_2, c_2. They are all that the layer needs of its
+    past. So cache and state are one thing, a flat tuple, and a sequence that goes on from a
+    returned state goes on exactly.
 
     Variables have the names, shapes and order of this list, layer by layer; i counts from 0:
 
-    - `kernel_i`: [p, 4 units] in the first layer, above it [units + p, 4 units], h of the layer
-      below first; without `skip_input` [units, 4 units].
-    - `recurrent_kernel_i`: [units, 4 units].
-    - `bias_i`: [4 units]; none without `use_bias`.
+    - `kernel_i`: `[p, 4 units]` in the first layer, above it `[units + p, 4 units]`, h of the layer
+      below first; without `skip_input` `[units, 4 units]`.
+    - `recurrent_kernel_i`: `[units, 4 units]`.
+    - `bias_i`: `[4 units]`; none without `use_bias`.
 
     The blocks of channels are Keras's: i, f, c, o. So `stacked.set_weights(first.get_weights() +
     second.get_weights())` copies the layers of Keras, and `second.set_weights(stacked.get_weights()
@@ -125,8 +125,8 @@ class StackedLSTM(WeightArguments, SequenceLayer):
         recurrent_constraint: constraint on each recurrent kernel.
         bias_constraint: constraint on each bias.
         dropout: the rate at which channels are dropped that a layer reads. Each layer has a mask of
-            its own, [B, p] or [B, units + p], which holds for all time steps of a call.
-        recurrent_dropout: the same for a layer's own h before its recurrent kernel, [B, units].
+            its own, `[B, p]` or `[B, units + p]`, which holds for all time steps of a call.
+        recurrent_dropout: the same for a layer's own h before its recurrent kernel, `[B, units]`.
             With it Keras's LSTM draws both masks anew for each of the four gates.
         seed: seed of the dropout masks.
         **kwargs: `name`, `dtype`, `trainable`, `activity_regularizer` of `keras.layers.Layer`.
@@ -137,7 +137,7 @@ class StackedLSTM(WeightArguments, SequenceLayer):
         biases: the biases; empty without `use_bias`.
 
     Raises:
-        ValueError: if an argument is out of its range.
+        ValueError: an argument is out of its range.
     """
 
     receptive_field = None
@@ -187,7 +187,7 @@ class StackedLSTM(WeightArguments, SequenceLayer):
         """Makes the stack that the groups of an `EquilibriumTrellisLayer` are, with its weights.
 
         The output is h of the last group, whatever `output_units` of that layer is. Its state has
-        the groups side by side, [B, units] for h and for c; here each group has its own.
+        the groups side by side, `[B, units]` for h and for c; here each group has its own.
 
         Args:
             layer: has several groups, two taps, dilation 1 and the LSTM's gate. If it is built, it
@@ -196,7 +196,7 @@ class StackedLSTM(WeightArguments, SequenceLayer):
                 mean something else here; a warning names those that are not taken over.
 
         Raises:
-            ValueError: if the groups are no LSTM layers.
+            ValueError: the groups are no LSTM layers.
         """
         _check_stack(layer)
         left_out = [

@@ -2,7 +2,7 @@
 
 The equations are those of Kuo et al. 2020 (IJCNN, "An Input Residual Connection for
 Simplifying Gated Recurrent Neural Networks"); their numbers stand in brackets. `x` is
-the input [B, p], `h'` and `c'` are the states of the step before, [B, n]. `*` is
+the input `[B, p]`, `h'` and `c'` are the states of the step before, `[B, n]`. `*` is
 element-wise, sig is the logistic function.
 
 A step takes what `engine.recurrence.Step` says: what the state meets, what was computed for
@@ -156,7 +156,7 @@ def irc_fast_grnn(reads: Reads, now: State, state: State) -> Stepped:
 def skipping(step: Step) -> Step:
     """Returns a step that skips masked rows.
 
-    What was computed before has one tensor more at its end, bool [B, 1], true where the
+    What was computed before has one tensor more at its end, bool `[B, 1]`, true where the
     step is valid. The state has one more at its beginning: the output that a masked row
     repeats.
     """

@@ -45,7 +45,7 @@ _OWN = (
 class TensorizedLSTMCell(GatedCell):
     """One time step of a `TensorizedLSTM`: its outputs are `delay` steps late.
 
-    The states are H and C, each [B, places * channels]. The output is the last place of H.
+    The states are H and C, each `[B, places * channels]`. The output is the last place of H.
 
     Args:
         channels: M, the number of channels of a place and of the output.
@@ -163,7 +163,7 @@ class TensorizedLSTMCell(GatedCell):
     def call(
         self, inputs: tf.Tensor, states: Sequence[tf.Tensor], training: bool = False
     ) -> tuple[tf.Tensor, list[tf.Tensor]]:
-        """Returns the last place of H, [B, channels], and H and C after the step."""
+        """Returns the last place of H, `[B, channels]`, and H and C after the step."""
         check_state([tensor.shape for tensor in states], self.state_size)
         return super().call(inputs, states, training)
 
@@ -192,7 +192,7 @@ class TensorizedLSTM(GatedRNN):
     first place and is L steps under way to the last one: the layer is L = `depth` deep,
     and its output is `delay` = L - 1 steps late. So the layer runs `delay` steps more,
     over inputs of zero. What they are does not matter: no output of this layer depends on
-    them. The outputs [B, T, channels] stand beside their inputs; that at step t depends
+    them. The outputs `[B, T, channels]` stand beside their inputs; that at step t depends
     on x_1 to x_t.
 
     The states are those after step T, before the further steps: a layer that goes on from
@@ -268,7 +268,7 @@ class TensorizedLSTM(GatedRNN):
     def _run_ahead(
         self, recurrent: Recurrent, now: tf.Tensor, state: State, training: bool
     ) -> tf.Tensor:
-        """Returns the outputs of the further steps, [delay, B, channels]."""
+        """Returns the outputs of the further steps, `[delay, B, channels]`."""
         steps, rows, channels = now.shape
         rows = tf.shape(now)[1] if rows is None else rows
         nothing = tf.zeros([self.delay, rows, channels], now.dtype)
