@@ -113,22 +113,14 @@ def language_model_from_torch(
     tensors = canonical(arrays)
     model_arrays, layer_arrays = parted(tensors, _LANGUAGE_MODEL | head_names(tensors))
     weights = _layer_weights(layer_arrays)
-    table = model_arrays["encoder.weight"]
-    bias = model_arrays["decoder.bias"]
-    require_shape("encoder.weight", table, (None, weights["kernel"].shape[1]))
-    require_shape("decoder.bias", bias, table.shape[:1])
-    require_equal(
-        "encoder.weight", table, "decoder.weight", model_arrays["decoder.weight"]
-    )
+    table, bias = _tied_table(model_arrays, weights["kernel"].shape[1])
     head_arrays = head_weights(model_arrays, cutoffs)
     head = make_head(
         head_arrays, cutoffs, latent_dropout, seed=kwargs.get("seed"), dtype=dtype
     )
-    features = (
-        head_arrays["prior_kernel"].shape[0]
-        if "prior_kernel" in head_arrays
-        else table.shape[1]
-    )
+    features = table.shape[1]
+    if "prior_kernel" in head_arrays:  # a mixture projects features of any width
+        features = head_arrays["prior_kernel"].shape[0]
     kwargs.setdefault("untrained_input_id", table.shape[0] - 1)
     layer_arguments, model_arguments = legacy.split(TrellisLM, kwargs)
     layer_arguments["name"] = "trellis"
@@ -145,6 +137,16 @@ def language_model_from_torch(
     model.embedding.embeddings.assign(table)
     _assign(model.head, {"bias": bias, **head_arrays})
     return model
+
+
+def _tied_table(arrays: Arrays, units: int) -> tuple[np.ndarray, np.ndarray]:
+    """Returns the word vectors `[V, units]`, which the head shares, and its bias `[V]`."""
+    table = arrays["encoder.weight"]
+    bias = arrays["decoder.bias"]
+    require_shape("encoder.weight", table, (None, units))
+    require_shape("decoder.bias", bias, table.shape[:1])
+    require_equal("encoder.weight", table, "decoder.weight", arrays["decoder.weight"])
+    return table, bias
 
 
 def classifier_from_torch(

@@ -143,38 +143,62 @@ def stream(
     plan = masks.packing(mask)
     sequences = masks.pack(sequences, plan)
     if stack.is_stack(network):
-        before = tuple(tensor[:, -1] for tensor in cache.levels)
-        hidden, last = stack.run_groups(
-            network, weights, sequences, before, plan, training=solver.training
-        )
-        levels = tuple(tensor[:, None] for tensor in last)
-        return streaming.next_cache(
-            network, sequences, cache, plan, hidden, last, levels
+        return _stream_groups(
+            network, weights, sequences, cache, plan, training=solver.training
         )
     addends = injection.inject(network, weights, sequences, cache.inputs)
+    pasts = _split_pasts(network, cache)
+    hidden = hidden_kernel(weights, solver.training)
+    turn = _Turn(network, solver, plan, pasts, addends, hidden)
+    top, _ = _solve(turn, sequences)
+    levels = _next_levels(turn, top)
+    last = masks.last_valid(top, plan, cache.state)
+    return streaming.next_cache(network, sequences, cache, plan, top[0], last, levels)
+
+
+def _stream_groups(
+    network: Network,
+    weights: Weights,
+    sequences: tf.Tensor,
+    cache: Cache,
+    plan: Packing | None,
+    *,
+    training: bool,
+) -> tuple[tf.Tensor, Cache]:
+    """Goes on from a cache where the groups are a stack of recurrent layers."""
+    # One level, which holds the step before: the state of each group.
+    before = tuple(tensor[:, -1] for tensor in cache.levels)
+    hidden, last = stack.run_groups(
+        network, weights, sequences, before, plan, training=training
+    )
+    levels = tuple(tensor[:, None] for tensor in last)
+    return streaming.next_cache(network, sequences, cache, plan, hidden, last, levels)
+
+
+def _split_pasts(network: Network, cache: Cache) -> list[State]:
+    """Returns what each level of one turn keeps of its past, from the lowest up."""
     order = caches.order(network)
     widths = [network.width(phase) for phase in order]
     split = [tf.split(tensor, widths, axis=1) for tensor in cache.levels]
     by_level = zip(*split, strict=True)
     by_phase = dict(zip(order, by_level, strict=True))
-    pasts = [by_phase[phase] for phase in range(network.depth)]
-    hidden = hidden_kernel(weights, solver.training)
-    turn = _Turn(network, solver, plan, pasts, addends, hidden)
-    top, _ = _solve(turn, sequences)
+    return [by_phase[phase] for phase in range(network.depth)]
+
+
+def _next_levels(turn: _Turn, top: State) -> State:
+    """Returns `levels` of the next cache. Below the first level of a turn stands the last one."""
+    network = turn.network
     below = top
     next_pasts = []
-    for phase, past in enumerate(pasts):
+    for phase, past in enumerate(turn.pasts):
         if phase:
             below = turn.level(phase - 1, below)
         width = network.width(phase)
         padded = map(pad_left, past, below)
-        next_pasts.append(
-            [masks.last_valid_steps(tensor, width, plan) for tensor in padded]
-        )
-    by_state = zip(*(next_pasts[phase] for phase in order), strict=True)
-    levels = tuple(tf.concat(pieces, axis=1) for pieces in by_state)
-    last = masks.last_valid(top, plan, cache.state)
-    return streaming.next_cache(network, sequences, cache, plan, top[0], last, levels)
+        steps = [masks.last_valid_steps(tensor, width, turn.plan) for tensor in padded]
+        next_pasts.append(steps)
+    by_state = zip(*(next_pasts[phase] for phase in caches.order(network)), strict=True)
+    return tuple(tf.concat(pieces, axis=1) for pieces in by_state)
 
 
 def _at_once(outputs: tf.Tensor) -> Convergence:

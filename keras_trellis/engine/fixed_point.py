@@ -95,11 +95,18 @@ def solve(
         solved = tf.reduce_all(loop.convergence.converged)
         return tf.equal(count, 0) | tf.logical_not(solved)
 
+    start = (tf.constant(0), _begin(guess, solved))
+    _, loop = tf.while_loop(goes_on, advance, start, maximum_iterations=max_iterations)
+    return loop.iterate, loop.convergence
+
+
+def _begin(guess: tf.Tensor, solved: tf.Tensor | None) -> _Loop:
+    """Returns what goes into the first iteration."""
     empty = tf.zeros_like(guess)
     residual = tf.zeros_like(_squares(guess))
     if solved is None:
         solved = tf.zeros_like(residual, tf.bool)
-    begin = _Loop(
+    return _Loop(
         iterate=guess,
         after=empty,
         error=empty,
@@ -111,10 +118,6 @@ def solve(
             converged=tf.ensure_shape(solved, residual.shape),
         ),
     )
-    _, loop = tf.while_loop(
-        goes_on, advance, (tf.constant(0), begin), maximum_iterations=max_iterations
-    )
-    return loop.iterate, loop.convergence
 
 
 def _observe(loop: _Loop, after: tf.Tensor, tolerance: float, reverse: bool) -> _Loop:

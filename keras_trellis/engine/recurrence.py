@@ -200,25 +200,16 @@ def _backward(
 ) -> Iterable[tf.Tensor | None]:
     """Returns the gradients of matrices, vectors, inputs and the first state."""
     steps = time_loop.steps(residuals.inputs)
-    dtype = by_outputs.dtype
     read = tf.nest.map_structure(time_loop.reader, residuals)
     upstream = time_loop.reader(by_outputs)
     moving = [tensor.dtype.is_floating for tensor in residuals.inputs]  # a mask is not
-    shapes = [
-        tensor.shape[1:]
-        for tensor in [*time_loop.chosen(residuals.inputs, moving), *residuals.products]
-    ]
-    batch_rows = recurrent.rows(by_outputs.shape[1])
-    for matrix in recurrent.matrices:
-        shapes.append([batch_rows, matrix.shape[0]])
-    written = [time_loop.array(steps, shape, dtype) for shape in shapes]
+    written = _gradient_arrays(recurrent, residuals, moving, by_outputs)
 
     def turn(
         time: tf.Tensor, by_state: State, by_vectors: State, written: list
     ) -> tuple:
         place = steps - 1 - time
-        # A copy each: a tape may otherwise watch an earlier capture.
-        at = tf.nest.map_structure(lambda array: tf.identity(array.read(place)), read)
+        at = time_loop.read(read, place)
         by_after = [upstream.read(place), *by_state]
         values, by_state, by_these = _step_gradient(
             step, recurrent, at, moving, by_after
@@ -232,11 +223,26 @@ def _backward(
     stacked = (array.stack() for array in written)
     by_inputs = [next(stacked) if moves else None for moves in moving]
     by_products = [next(stacked) for _ in recurrent.matrices]
-    by_matrices = []
-    for by_product, multiplied in zip(by_products, stacked, strict=True):
-        by_matrix = tf.matmul(rows(multiplied), rows(by_product), transpose_a=True)
-        by_matrices.append(by_matrix)
+    by_matrices = [
+        tf.matmul(rows(multiplied), rows(by_product), transpose_a=True)
+        for by_product, multiplied in zip(by_products, stacked, strict=True)
+    ]
     return *by_matrices, *by_vectors, *by_inputs, *by_first
+
+
+def _gradient_arrays(
+    recurrent: Recurrent,
+    residuals: _Residuals,
+    moving: list[bool],
+    by_outputs: tf.Tensor,
+) -> list[tf.TensorArray]:
+    """Returns empty arrays for what `_step_gradient` returns of each step, in its order."""
+    inputs = time_loop.chosen(residuals.inputs, moving)
+    shapes = [tensor.shape[1:] for tensor in [*inputs, *residuals.products]]
+    batch_rows = recurrent.rows(by_outputs.shape[1])
+    shapes += [[batch_rows, matrix.shape[0]] for matrix in recurrent.matrices]
+    steps = time_loop.steps(residuals.inputs)
+    return [time_loop.array(steps, shape, by_outputs.dtype) for shape in shapes]
 
 
 def _step_gradient(

@@ -141,9 +141,7 @@ def _backward(
         block: tf.Tensor, by_state: State, by_weights: Any, written: list
     ) -> tuple:
         place = count - 1 - block
-        # A copy each: a tape may otherwise watch an earlier capture.
-        at = tf.nest.map_structure(lambda array: tf.identity(array.read(place)), read)
-        now, before, upstream = at
+        now, before, upstream = time_loop.read(read, place)
         by_these, by_now, by_before = _block_gradient(
             step, recurrent, now, before, upstream, moving, by_state
         )

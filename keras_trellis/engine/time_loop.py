@@ -40,6 +40,12 @@ def reader(sequence: tf.Tensor) -> tf.TensorArray:
     return empty.unstack(sequence)
 
 
+def read(arrays: Any, place: tf.Tensor) -> Any:
+    """Returns what the arrays of a nest hold at a place."""
+    # A copy each: a tape may otherwise watch an earlier capture.
+    return tf.nest.map_structure(lambda array: tf.identity(array.read(place)), arrays)
+
+
 def write(arrays: list, place: tf.Tensor, values: list[tf.Tensor]) -> list:
     """Returns arrays with a value each at a place."""
     pairs = zip(arrays, values, strict=True)
