@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import tensorflow as tf
 
@@ -167,11 +167,7 @@ def check_vocabulary(tokens: Sequence[str], size: int) -> list[str]:
             f"Received: {len(tokens)} tokens"
         )
     for index, token in enumerate(tokens):
-        if not isinstance(token, str) or not token or {"\n", "\r"} & {*token}:
-            raise ValueError(
-                "each token of `vocabulary` must be a non-empty string of one line. "
-                f"Received: vocabulary[{index}]={token!r}"
-            )
+        _check_token(index, token)
     if len({*tokens}) < len(tokens):
         twice = next(token for token in tokens if tokens.count(token) > 1)
         raise ValueError(
@@ -183,3 +179,11 @@ def check_vocabulary(tokens: Sequence[str], size: int) -> list[str]:
             f"text too. Received: {len(tokens)} tokens without it"
         )
     return tokens
+
+
+def _check_token(index: int, token: Any) -> None:
+    if not isinstance(token, str) or not token or {"\n", "\r"} & {*token}:
+        raise ValueError(
+            "each token of `vocabulary` must be a non-empty string of one line. "
+            f"Received: vocabulary[{index}]={token!r}"
+        )

@@ -171,15 +171,7 @@ class GatedRNN(keras.layers.RNN):
         Raises:
             ValueError: an argument does not fit the layer or the sequences.
         """
-        sequences = checks.real("sequences", sequences, self.compute_dtype)
-        shape = sequences.shape
-        if self.unroll and shape[1] is None:
-            raise ValueError(
-                "`sequences` must have a known number of steps with `unroll=True`. "
-                f"Received: sequences of shape {tuple(shape)}"
-            )
-        if mask is not None:
-            mask = fitting_mask(tf.nest.flatten(mask)[0], shape[:2])
+        sequences, mask = _checked(self, sequences, mask)
         state = self._first_state(sequences, initial_state)
 
         def run(sequences: tf.Tensor, state: State, mask: Any) -> Any:
@@ -328,6 +320,22 @@ class GatedRNN(keras.layers.RNN):
         else:
             outputs, after = recur(*arguments, training=training, unroll=self.unroll)
         return outputs, after if valid is None else after[1:]
+
+
+def _checked(
+    layer: GatedRNN, sequences: Any, mask: Any
+) -> tuple[tf.Tensor, tf.Tensor | None]:
+    """Returns sequences in the compute dtype, and the mask `[B, T]`, once they are checked."""
+    sequences = checks.real("sequences", sequences, layer.compute_dtype)
+    shape = sequences.shape
+    if layer.unroll and shape[1] is None:
+        raise ValueError(
+            "`sequences` must have a known number of steps with `unroll=True`. "
+            f"Received: sequences of shape {tuple(shape)}"
+        )
+    if mask is not None:
+        mask = fitting_mask(tf.nest.flatten(mask)[0], shape[:2])
+    return sequences, mask
 
 
 def _check_rows(sequences: tf.Tensor, expected: int) -> None:

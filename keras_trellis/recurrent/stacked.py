@@ -199,17 +199,7 @@ class StackedLSTM(WeightArguments, SequenceLayer):
             ValueError: the groups are no LSTM layers.
         """
         _check_stack(layer)
-        left_out = [
-            name
-            for name in _TRAINING_ARGUMENTS
-            if getattr(layer, name) and name not in changes
-        ]
-        if left_out:
-            warnings.warn(
-                f"StackedLSTM.from_layer takes over no {', '.join(left_out)}: it means something "
-                "else here; give it as an argument.",
-                stacklevel=2,
-            )
+        _warn_left_out(layer, changes)
         config = layer.get_config()
         taken = {name: config[name] for name in _SHARED_ARGUMENTS}
         taken["units"] = layer.units // layer.groups
@@ -338,13 +328,9 @@ class StackedLSTM(WeightArguments, SequenceLayer):
             sizes = self._channels_read(index)
             shape = (rows, sum(sizes))
             mask = stream_mask(seed, f"inputs_{index}", self.dropout, shape, dtype)
-            recurrent_mask = stream_mask(
-                seed,
-                f"states_{index}",
-                self.recurrent_dropout,
-                (rows, self.units),
-                dtype,
-            )
+            shape = (rows, self.units)
+            rate = self.recurrent_dropout
+            recurrent_mask = stream_mask(seed, f"states_{index}", rate, shape, dtype)
             kernel = tf.cast(self.kernels[index], dtype)
             layer = stack.Layer(
                 kernels=tuple(tf.split(kernel, sizes)),
@@ -394,6 +380,21 @@ def _group_weights(layer: EquilibriumTrellisLayer) -> list[np.ndarray]:
             bias = np.asarray(layer.bias).reshape(_GATE.blocks, groups, units)
             weights.append(bias[:, group].ravel())
     return weights
+
+
+def _warn_left_out(layer: Any, changes: dict[str, Any]) -> None:
+    """Warns of what a layer has for training alone and a stack does not take over."""
+    left_out = [
+        name
+        for name in _TRAINING_ARGUMENTS
+        if getattr(layer, name) and name not in changes
+    ]
+    if left_out:
+        warnings.warn(
+            f"StackedLSTM.from_layer takes over no {', '.join(left_out)}: it means something "
+            "else here; give it as an argument.",
+            stacklevel=3,
+        )
 
 
 def _check_stack(layer: Any) -> None:
