@@ -104,6 +104,7 @@ class MatrixForm(NamedTuple):
         taps = tf.reshape(matrix, shape)
         past = taps[:-1]
         present = taps[-1]
+        # The diagonal, each group and itself: the rest of a dense kernel is zero.
         within = tf.einsum("kgibgc->kgibc", past)
         # Each group and the next one.
         across = tf.einsum("gibgc->gibc", present[:-1, :, :, 1:])

@@ -93,7 +93,7 @@ def packing_right(mask: tf.Tensor) -> tuple[Packing, tf.Tensor]:
     valid = tf.cast(mask, tf.int32)
     count = tf.reduce_sum(valid, axis=1)
     seen = tf.cumsum(valid, axis=1)
-    masked = tf.shape(valid)[1] - count[:, None]
+    masked = tf.shape(valid)[1] - count[:, None]  # these come first
     plan = Packing(
         mask=mask,
         order=tf.argsort(valid, axis=1, stable=True),

@@ -57,6 +57,7 @@ def _block(recurrent: Recurrent, state: State, steps: Number) -> Number:
     step_size = state_size
     for matrix in recurrent.matrices:
         step_size += recurrent.places * sum(matrix.shape)
+    # steps / size * state_size + size * step_size is least at the root of steps * share.
     share = state_size / step_size
     if isinstance(steps, int):
         return max(1, round(math.sqrt(share * steps)))

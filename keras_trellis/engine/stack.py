@@ -20,6 +20,7 @@ from keras_trellis.core.masks import Packing
 from keras_trellis.core.network import Network, Weights
 from keras_trellis.engine.level import activate
 from keras_trellis.engine.recurrence import Reads, Recurrent, Step, recur
+from keras_trellis.engine.time_loop import swapped
 from keras_trellis.types import Number, State
 
 
@@ -216,8 +217,3 @@ def _skipping(step: Step) -> Step:
         return hidden, tuple(tf.where(valid, *pair) for pair in pairs)
 
     return skip
-
-
-def swapped(sequences: tf.Tensor) -> tf.Tensor:
-    """Returns `[B, T, C]` as `[T, B, C]`, or the other way round."""
-    return tf.transpose(sequences, [1, 0, 2])

@@ -15,6 +15,7 @@ from keras_trellis.core.dropout import stream_mask
 from keras_trellis.engine import no_steps
 from keras_trellis.engine.recurrence import Recurrent, recur
 from keras_trellis.engine.recurrence_blocks import recur_recomputing
+from keras_trellis.engine.time_loop import swapped
 from keras_trellis.layers import past
 from keras_trellis.layers.inputs import (
     check_symbols,
@@ -373,6 +374,7 @@ def _in_order(
     dropped = stream_mask(seed, "inputs", layer.cell.dropout, shape, sequences.dtype)
     if valid is not None:
         valid = masks.flat(valid)
+        # Before the mask of dropout, under which NaN would stay NaN.
         sequences = masks.zero_masked(sequences, valid)
     sequences = masked(sequences, _over_steps(dropped))
     if not layer.go_backwards:
@@ -386,12 +388,6 @@ def _over_steps(mask: tf.Tensor | None) -> tf.Tensor | None:
     if mask is None:
         return None
     return tf.expand_dims(mask, 1)
-
-
-def swapped(sequences: tf.Tensor) -> tf.Tensor:
-    """Returns `[B, T, ...]` as `[T, B, ...]`, or the other way round."""
-    others = range(2, sequences.shape.rank)
-    return tf.transpose(sequences, [1, 0, *others])
 
 
 def _last_inputs(

@@ -18,6 +18,7 @@ from keras_trellis.core.dropout import Rate, generator_for, next_seed, stream_ma
 from keras_trellis.core.gates import LSTMGate
 from keras_trellis.core.weight_arguments import WeightArguments
 from keras_trellis.engine import stack
+from keras_trellis.engine.time_loop import swapped
 from keras_trellis.layers import past
 from keras_trellis.layers.equilibrium import EquilibriumTrellisLayer
 from keras_trellis.layers.sequence import SequenceLayer
@@ -314,7 +315,7 @@ class StackedLSTM(WeightArguments, SequenceLayer):
             plan,
             training=bool(training),
         )
-        last = stack.swapped(outputs[-1])
+        last = swapped(outputs[-1])
         return masks.unpack(last, plan, before), tuple(tf.nest.flatten(states))
 
     def _call_layers(self, sequences: tf.Tensor, training: bool) -> list[stack.Layer]:

@@ -14,6 +14,7 @@ from keras_trellis.core import masks
 from keras_trellis.core.constructors import constructor
 from keras_trellis.core.convolution import multiply
 from keras_trellis.engine.recurrence import Recurrent, recur
+from keras_trellis.engine.time_loop import swapped
 from keras_trellis.recurrent import grid
 from keras_trellis.recurrent.cell import (
     BIAS,
@@ -24,7 +25,7 @@ from keras_trellis.recurrent.cell import (
     Variables,
     Weights,
 )
-from keras_trellis.recurrent.gated import GatedRNN, check_state, swapped
+from keras_trellis.recurrent.gated import GatedRNN, check_state
 from keras_trellis.types import State
 
 _registered = keras.saving.register_keras_serializable("keras_trellis")
