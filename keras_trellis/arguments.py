@@ -90,7 +90,7 @@ def dilation_cycle(value: int | Sequence[int]) -> tuple[int, ...]:
         cycle = (value,) if isinstance(value, (int, str)) else tuple(value)
         if not cycle:
             raise ValueError
-        return tuple(positive("dilation_rate", each) for each in cycle)
+        return tuple(positive("dilation_rate", dilation) for dilation in cycle)
     except (TypeError, ValueError):
         raise ValueError(
             "`dilation_rate` must be a positive integer or a non-empty sequence of them. "
@@ -101,7 +101,7 @@ def dilation_cycle(value: int | Sequence[int]) -> tuple[int, ...]:
 def increasing(name: str, value: Sequence[int]) -> tuple[int, ...]:
     """Returns `value` as a tuple of increasing positive integers, or raises ValueError."""
     try:
-        numbers = tuple(positive(name, each) for each in value)
+        numbers = tuple(positive(name, number) for number in value)
         if not numbers or any(
             after <= before for before, after in itertools.pairwise(numbers)
         ):

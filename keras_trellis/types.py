@@ -12,8 +12,8 @@ Number = int | tf.Tensor
 State = tuple[tf.Tensor, ...]
 """One tensor a state of the gate, the hidden state first: (h, c) for the LSTM gate.
 
-Inside the network each is [B, T, units]; carried from call to call (the paper's
-"history") each is [B, units], the top level's last step.
+Inside the network each is `[B, T, units]`; carried from call to call (the paper's
+"history") each is `[B, units]`, the top level's last step.
 """
 
 
@@ -24,13 +24,13 @@ class Cache(NamedTuple):
     a wire. Treat a cache as a value: `TrellisLayer.stream` takes one and returns the next.
 
     Attributes:
-        inputs: the last inputs, [B, (kernel_size - 1) * largest dilation, p].
-        levels: for each state of the gate what the levels need of their own past, [B, S,
-            units]. A level of dilation d holds max(kernel_size - 1, 1) * d steps, S is their sum
-            over the levels. Levels stand in the order of their place in the dilation cycle, then
-            from the lowest up: with one dilation for all levels simply from the lowest up.
-        state: the state of the top level's last valid step, each [B, units].
-        steps: the number of valid steps seen so far, [B], int32.
+        inputs: the last inputs, `[B, (kernel_size - 1) * largest dilation, p]`.
+        levels: for each state of the gate what the levels need of their own past, `[B, S, units]`.
+            A level of dilation d holds max(kernel_size - 1, 1) * d steps, S is their sum over the
+            levels. Levels stand in the order of their place in the dilation cycle, then from the
+            lowest up: with one dilation for all levels simply from the lowest up.
+        state: the state of the top level's last valid step, each `[B, units]`.
+        steps: the number of valid steps seen so far, `[B]`, int32.
     """
 
     inputs: tf.Tensor
@@ -43,11 +43,11 @@ class Convergence(NamedTuple):
     """How far the iteration came.
 
     Attributes:
-        residual: |f(z) - z| / |f(z)| over this step and all before it, [B, T], at the state z that
-            was returned; in at least float32.
+        residual: |f(z) - z| / |f(z)| over this step and all before it, `[B, T]`, at the state z
+            that was returned; in at least float32.
         iterations: how many times the map was applied until the step was solved, or at most,
-            int32 [B, T].
-        converged: whether it was solved within the bound, bool [B, T].
+            int32 `[B, T]`.
+        converged: whether it was solved within the bound, bool `[B, T]`.
     """
 
     residual: tf.Tensor

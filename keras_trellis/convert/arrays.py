@@ -20,16 +20,16 @@ def canonical(arrays: Arrays) -> Arrays:
         ValueError: a tensor has two names and different values.
     """
     names: dict[str, str] = {}
-    found: dict[str, np.ndarray] = {}
+    tensors: dict[str, np.ndarray] = {}
     for name, value in arrays.items():
         short = name.removeprefix("module.")
         short = _NETWORK.sub(r"\3", short)
         short = _MIXTURE.sub("", short)
         array = np.asarray(value)
-        if short in found:
-            require_equal(names[short], found[short], name, array)
-        names[short], found[short] = name, array
-    return found
+        if short in tensors:
+            require_equal(names[short], tensors[short], name, array)
+        names[short], tensors[short] = name, array
+    return tensors
 
 
 def parted(

@@ -23,7 +23,7 @@ REASONS = {
 """Why a trellis network cannot equal a layer."""
 
 
-def gate_of(layer: keras.layers.RNN) -> Gate:
+def layer_gate(layer: keras.layers.RNN) -> Gate:
     """Returns the gate of a trellis network that computes a step of a gated layer."""
     if isinstance(layer, recurrent.IRCGRU):
         return IRCGRUGate()
@@ -39,34 +39,39 @@ def gate_of(layer: keras.layers.RNN) -> Gate:
     return FastGRNNGate(activation, beta=beta, kappa=kappa)
 
 
-def blocks_of(layer: keras.layers.RNN) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def weight_blocks(layer: keras.layers.RNN) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Returns a layer's weights by gate blocks.
 
     Returns:
-        The kernel [blocks, p, units], the recurrent kernel [blocks, units, units] and the
-        biases [blocks, units].
+        the kernel `[blocks, p, units]`, the recurrent kernel `[blocks, units, units]` and the
+        biases `[blocks, units]`.
     """
-    cell = layer.cell
-    units = layer.units
-    kernel = _array(cell.kernel)
-    read = _array(cell.recurrent_kernel)
-    if isinstance(layer, RESIDUAL):
-        alpha = _sigmoid(_array(cell.alpha_logit))
-        of_gates = kernel[:, : cell.gates * units]
-        of_candidate = np.zeros((units, units))  # it reads x alone
-        read = np.concatenate([(read * alpha) @ of_gates, of_candidate], axis=1)
+    kernel = _array(layer.cell.kernel)
     bias = np.zeros(kernel.shape[1])
-    if hasattr(cell, "bias"):
-        given = _array(cell.bias)
-        bias[: len(given)] = given
-    blocks = kernel.shape[1] // units
-    found = []
-    for each in (kernel, read, bias):
-        found.append(np.stack(np.split(each, blocks, axis=-1)))
+    if hasattr(layer.cell, "bias"):
+        given = _array(layer.cell.bias)
+        bias[: len(given)] = given  # the blocks that it lacks come last
+    blocks = kernel.shape[1] // layer.units
+    weights = []
+    for weight in (kernel, _state_kernel(layer, kernel), bias):
+        weights.append(np.stack(np.split(weight, blocks, axis=-1)))
     if isinstance(layer, recurrent.IRCLSTM):
-        found = [each[[1, 0, 3, 2]] for each in found]  # f, i, o, a in the gate's order
-    kernel, read, bias = found
+        # The blocks f, i, o, a, in the gate's order.
+        weights = [weight[[1, 0, 3, 2]] for weight in weights]
+    kernel, read, bias = weights
     return kernel, read, bias
+
+
+def _state_kernel(layer: keras.layers.RNN, kernel: np.ndarray) -> np.ndarray:
+    """Returns what the pre-activations of all blocks read of the state, `[units, channels]`."""
+    cell = layer.cell
+    read = _array(cell.recurrent_kernel)
+    if not isinstance(layer, RESIDUAL):
+        return read
+    alpha = _sigmoid(_array(cell.alpha_logit))
+    gates_kernel = kernel[:, : cell.gates * layer.units]
+    candidate_kernel = np.zeros((layer.units, layer.units))  # it reads x alone
+    return np.concatenate([(read * alpha) @ gates_kernel, candidate_kernel], axis=1)
 
 
 def _scalar(layer: keras.layers.RNN, logit: keras.Variable) -> float:

@@ -28,7 +28,7 @@ from keras_trellis.convert.arrays import (
     require_names,
     require_shape,
 )
-from keras_trellis.convert.released_heads import head_of, head_weights, names_of_head
+from keras_trellis.convert.released_heads import head_names, head_weights, make_head
 from keras_trellis.layers.trellis import TrellisLayer
 from keras_trellis.models import legacy
 from keras_trellis.models.classifier import TrellisClassifier
@@ -61,7 +61,7 @@ def layer_from_torch(
         dtype: the layer's dtype or dtype policy; None for Keras's default.
 
     Returns:
-        A built layer with `return_sequences=True`, as the released network returns them.
+        a built layer with `return_sequences=True`, as the released network returns them.
 
     Raises:
         ValueError: a name is missing or unknown, an array has the wrong shape, or a tensor has two
@@ -105,46 +105,48 @@ def language_model_from_torch(
             tell: dropout rates, `auxiliary_every` (`aux_frequency`), the weights of the loss terms.
 
     Returns:
-        A built model.
+        a built model.
 
     Raises:
         ValueError: as for `layer_from_torch`, or an argument does not belong to the head.
     """
-    found = canonical(arrays)
-    model_arrays, layer_arrays = parted(found, _LANGUAGE_MODEL | names_of_head(found))
+    tensors = canonical(arrays)
+    model_arrays, layer_arrays = parted(tensors, _LANGUAGE_MODEL | head_names(tensors))
     weights = _layer_weights(layer_arrays)
-    table = model_arrays["encoder.weight"]
-    bias = model_arrays["decoder.bias"]
-    require_shape("encoder.weight", table, (None, weights["kernel"].shape[1]))
-    require_shape("decoder.bias", bias, table.shape[:1])
-    require_equal(
-        "encoder.weight", table, "decoder.weight", model_arrays["decoder.weight"]
+    table, bias = _tied_table(model_arrays, weights["kernel"].shape[1])
+    head_arrays = head_weights(model_arrays, cutoffs)
+    head = make_head(
+        head_arrays, cutoffs, latent_dropout, seed=kwargs.get("seed"), dtype=dtype
     )
-    of_head = head_weights(model_arrays, cutoffs)
-    head = head_of(
-        of_head, cutoffs, latent_dropout, seed=kwargs.get("seed"), dtype=dtype
-    )
-    features = (
-        of_head["prior_kernel"].shape[0]
-        if "prior_kernel" in of_head
-        else table.shape[1]
-    )
+    features = table.shape[1]
+    if "prior_kernel" in head_arrays:  # a mixture projects features of any width
+        features = head_arrays["prior_kernel"].shape[0]
     kwargs.setdefault("untrained_input_id", table.shape[0] - 1)
-    of_layer, of_model = legacy.split(TrellisLM, kwargs)
-    of_layer["name"] = "trellis"
-    layer = _layer(weights, depth, dilation_rate, features, dtype, **of_layer)
+    layer_arguments, model_arguments = legacy.split(TrellisLM, kwargs)
+    layer_arguments["name"] = "trellis"
+    layer = _layer(weights, depth, dilation_rate, features, dtype, **layer_arguments)
     model = TrellisLM(
         table.shape[0],
         layer,
         embedding_units=table.shape[1],
         head=head,
         dtype=dtype,
-        **of_model,
+        **model_arguments,
     )
     _assign(layer, weights)
     model.embedding.embeddings.assign(table)
-    _assign(model.head, {"bias": bias, **of_head})
+    _assign(model.head, {"bias": bias, **head_arrays})
     return model
+
+
+def _tied_table(arrays: Arrays, units: int) -> tuple[np.ndarray, np.ndarray]:
+    """Returns the word vectors `[V, units]`, which the head shares, and its bias `[V]`."""
+    table = arrays["encoder.weight"]
+    bias = arrays["decoder.bias"]
+    require_shape("encoder.weight", table, (None, units))
+    require_shape("decoder.bias", bias, table.shape[:1])
+    require_equal("encoder.weight", table, "decoder.weight", arrays["decoder.weight"])
+    return table, bias
 
 
 def classifier_from_torch(
@@ -168,7 +170,7 @@ def classifier_from_torch(
             save it).
 
     Returns:
-        A built model.
+        a built model.
 
     Raises:
         ValueError: as for `layer_from_torch`.
@@ -180,10 +182,10 @@ def classifier_from_torch(
     require_shape("linear.weight", matrix, (None, None))
     classes, features = matrix.shape
     require_shape("linear.bias", bias, (classes,))
-    of_layer, of_model = legacy.split(TrellisClassifier, kwargs)
-    of_layer["name"] = "trellis"
-    layer = _layer(weights, depth, dilation_rate, features, dtype, **of_layer)
-    model = TrellisClassifier(classes, layer, dtype=dtype, **of_model)
+    layer_arguments, model_arguments = legacy.split(TrellisClassifier, kwargs)
+    layer_arguments["name"] = "trellis"
+    layer = _layer(weights, depth, dilation_rate, features, dtype, **layer_arguments)
+    model = TrellisClassifier(classes, layer, dtype=dtype, **model_arguments)
     model.build((None, None, weights["kernel"].shape[1]))
     _assign(layer, weights)
     _assign(model.dense, {"kernel": matrix.T, "bias": bias})

@@ -13,12 +13,12 @@ _SPLIT = frozenset({"tail_vectors", "tail_bias"})
 _EPSILON = 1e-8  # what the released code adds to the probabilities of a mixture
 
 
-def names_of_head(arrays: Arrays) -> frozenset[str]:
+def head_names(arrays: Arrays) -> frozenset[str]:
     """Returns the names of the head's own arrays, all of them where `arrays` has one."""
     names: frozenset[str] = frozenset()
-    for of_head in (_MIXTURE, _SPLIT):
-        if of_head & arrays.keys():
-            names |= of_head
+    for head in (_MIXTURE, _SPLIT):
+        if head & arrays.keys():
+            names |= head
     return names
 
 
@@ -36,7 +36,7 @@ def head_weights(arrays: Arrays, cutoffs: Sequence[int] | None) -> Arrays:
     return {}
 
 
-def head_of(
+def make_head(
     weights: Arrays,
     cutoffs: Sequence[int] | None,
     latent_dropout: float,

@@ -29,7 +29,7 @@ _GATES: dict[type[RNN], type[Gate]] = {
     keras.layers.SimpleRNN: TanhGate,
 }
 # What an RNN layer has for training alone.
-_OF_TRAINING = (
+_TRAINING_ARGUMENTS = (
     "dropout",
     "recurrent_dropout",
     "recurrent_weight_dropout",
@@ -47,9 +47,9 @@ class _Blocks(NamedTuple):
     """The weights of one RNN layer by gate blocks of the trellis network.
 
     Attributes:
-        kernel: [blocks, inputs, units].
-        recurrent_kernel: [blocks, units, units].
-        bias: [blocks, units].
+        kernel: `[blocks, inputs, units]`.
+        recurrent_kernel: `[blocks, units, units]`.
+        bias: `[blocks, units]`.
     """
 
     kernel: np.ndarray
@@ -75,14 +75,14 @@ def layer_from_rnn(layers: RNN | Sequence[RNN], steps: int) -> TrellisLayer:
         steps: M, how many steps back the trellis layer reaches.
 
     Returns:
-        A built layer of `len(layers)` groups, each as wide as the widest RNN layer, and of `steps
+        a built layer of `len(layers)` groups, each as wide as the widest RNN layer, and of `steps
         + len(layers) - 1` levels. The top RNN layer gives its outputs, `return_sequences`,
         `return_state`, `zero_output_for_mask` and dtype. The state holds the layers' states side
-        by side: h and, for an LSTM, c, each [B, len(layers) * widest]. The state of a narrower
+        by side: h and, for an LSTM, c, each `[B, len(layers) * widest]`. The state of a narrower
         layer comes last in its group, after zeros.
 
     Raises:
-        ValueError: if a layer is of another kind, not built, not like the others, or has an
+        ValueError: a layer is of another kind, not built, not like the others, or has an
             option without counterpart in a trellis network, such as `stateful`.
     """
     layers = list(layers) if isinstance(layers, Iterable) else [layers]
@@ -94,7 +94,7 @@ def layer_from_rnn(layers: RNN | Sequence[RNN], steps: int) -> TrellisLayer:
     layer = TrellisLayer(
         groups * widest,
         steps + groups - 1,
-        gate=_gate_of(top),
+        gate=_layer_gate(top),
         output_units=top.units,
         groups=groups,
         staggered=True,
@@ -105,20 +105,20 @@ def layer_from_rnn(layers: RNN | Sequence[RNN], steps: int) -> TrellisLayer:
     )
     inputs = layers[0].cell.kernel.shape[0]
     layer.build((None, None, inputs))
-    blocks = [_blocks_of(each) for each in layers]
+    blocks = [_weight_blocks(layer) for layer in layers]
     below = [inputs] + [widest] * (groups - 1)
     _assign(
-        layer, [_widened(*each, widest) for each in zip(blocks, below, strict=True)]
+        layer, [_widened(*pair, widest) for pair in zip(blocks, below, strict=True)]
     )
-    _warn_of_training(layers)
+    _warn_left_behind(layers)
     return layer
 
 
 def _assign(layer: TrellisLayer, weights: Sequence[_Blocks]) -> None:
     """Gives the layer the weights of its groups."""
     kernel = _joined(weights[0].kernel)
-    recurrent = [_joined(each.recurrent_kernel) for each in weights]
-    present = [_joined(each.kernel) for each in weights[1:]]
+    recurrent = [_joined(group.recurrent_kernel) for group in weights]
+    present = [_joined(group.kernel) for group in weights[1:]]
     input_taps = [kernel]
     if (
         len(weights) == 1
@@ -128,7 +128,7 @@ def _assign(layer: TrellisLayer, weights: Sequence[_Blocks]) -> None:
     layer.kernel.assign(np.stack(input_taps))
     layer.recurrent_kernel.assign(np.stack(recurrent + present))
     # [blocks, groups, units]: a block has the channels of all groups side by side.
-    biases = [each.bias for each in weights]
+    biases = [group.bias for group in weights]
     layer.bias.assign(np.stack(biases, axis=1).ravel())
 
 
@@ -140,17 +140,21 @@ def _widened(
     """Puts channels in front that nothing enters and that enter nothing."""
     _, old_inputs, old_units = blocks.kernel.shape
     none = (0, 0)
-    ahead_of_inputs = (inputs - old_inputs, 0)
+    inputs_ahead = (inputs - old_inputs, 0)
     ahead = (units - old_units, 0)
     return _Blocks(
-        kernel=np.pad(blocks.kernel, [none, ahead_of_inputs, ahead]),
+        kernel=np.pad(blocks.kernel, [none, inputs_ahead, ahead]),
         recurrent_kernel=np.pad(blocks.recurrent_kernel, [none, ahead, ahead]),
         bias=np.pad(blocks.bias, [none, ahead]),
     )
 
 
-def _warn_of_training(layers: Sequence[RNN]) -> None:
-    left = [name for name in _OF_TRAINING if any(_has(each, name) for each in layers)]
+def _warn_left_behind(layers: Sequence[RNN]) -> None:
+    left = [
+        name
+        for name in _TRAINING_ARGUMENTS
+        if any(_has(layer, name) for layer in layers)
+    ]
     if not all(layer.trainable for layer in layers):
         left.append("trainable=False")
     if left:
@@ -166,7 +170,7 @@ def _has(layer: RNN, name: str) -> bool:
 
 
 def _joined(blocks: np.ndarray) -> np.ndarray:
-    """[blocks, inputs, units] -> [inputs, blocks * units]."""
+    """`[blocks, inputs, units]` -> `[inputs, blocks * units]`."""
     return blocks.transpose(1, 0, 2).reshape(blocks.shape[1], -1)
 
 
@@ -186,7 +190,7 @@ def _check(layers: Sequence[RNN]) -> None:
             raise _refusal("each take the output of the layer below as input", layer)
         if not below.return_sequences:
             raise _refusal("have return_sequences=True below the last", below)
-        if vars(_gate_of(layer)) != vars(_gate_of(first)):
+        if vars(_layer_gate(layer)) != vars(_layer_gate(first)):
             same = "beta and kappa" if type(layer) in gated.LAYERS else "activations"
             raise _refusal(f"have the same {same}", layer)
         if layer.dtype_policy != first.dtype_policy:
@@ -223,9 +227,9 @@ def _check_kind(layer: RNN) -> None:
         )
 
 
-def _gate_of(layer: RNN) -> Gate:
+def _layer_gate(layer: RNN) -> Gate:
     if type(layer) in gated.LAYERS:
-        return gated.gate_of(layer)
+        return gated.layer_gate(layer)
     gate = _GATES[type(layer)]
     if isinstance(layer, keras.layers.SimpleRNN):
         return gate(layer.activation)
@@ -236,10 +240,10 @@ def _refusal(expected: str, layer: object) -> ValueError:
     return ValueError(f"`layers` must {expected}. Received: {layer!r}")
 
 
-def _blocks_of(layer: RNN) -> _Blocks:
+def _weight_blocks(layer: RNN) -> _Blocks:
     """Splits an RNN layer's weights into the blocks of the gate."""
     if type(layer) in gated.LAYERS:
-        return _Blocks(*gated.blocks_of(layer))
+        return _Blocks(*gated.weight_blocks(layer))
     cell = layer.cell
     units = layer.units
 

@@ -50,9 +50,9 @@ def integers(name: str, value: Any) -> tf.Tensor:
 
 def sizes(tensor: tf.Tensor) -> list[Any]:
     """Returns the shape of a tensor of known rank: integers where known, else scalar tensors."""
-    found = tf.shape(tensor)
+    shape = tf.shape(tensor)
     return [
-        found[axis] if size is None else size for axis, size in enumerate(tensor.shape)
+        shape[axis] if size is None else size for axis, size in enumerate(tensor.shape)
     ]
 
 
@@ -78,13 +78,13 @@ def with_shape(
     is_static = not any(map(tf.is_tensor, wanted))
     if is_static and tensor.shape.is_subtype_of(static):
         return tensor
-    found = tf.shape(tensor)
+    shape = tf.shape(tensor)
     numbers = tf.stack([-1 if size is None else size for size in wanted])
-    fits = (found == numbers) | (numbers < 0)
-    holds = (tf.size(found) == len(static)) & tf.reduce_all(fits)
+    fits = (shape == numbers) | (numbers < 0)
+    holds = (tf.size(shape) == len(static)) & tf.reduce_all(fits)
     message = _message(name, expected)
     with tf.control_dependencies(
-        [_assertion(holds, message, found, "instead of", numbers)]
+        [_assertion(holds, message, shape, "instead of", numbers)]
     ):
         tensor = tf.identity(tensor)
     if None not in wanted:
@@ -156,11 +156,11 @@ def check_real(name: str, dtype: Any, target: str) -> None:
         dtype: the dtype received.
         target: the dtype that real numbers and booleans are cast to.
     """
-    found = tf.as_dtype(dtype)
-    if not (found.is_floating or found.is_integer or found.is_bool):
+    received = tf.as_dtype(dtype)
+    if not (received.is_floating or received.is_integer or received.is_bool):
         raise ValueError(
             f"`{name}` must be real numbers, which are cast to {target}. "
-            f"Received: {name} of dtype {found.name}"
+            f"Received: {name} of dtype {received.name}"
         )
 
 

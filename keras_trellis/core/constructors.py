@@ -10,7 +10,9 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, ParamSpec
 
 _P = ParamSpec("_P")
-_OF_EVERY_KERAS_LAYER = ("input_dim", "input_shape")  # though no signature has them
+_PLAIN = inspect.Parameter.POSITIONAL_OR_KEYWORD
+_KEYWORD = inspect.Parameter.KEYWORD_ONLY
+_KERAS_EXTRAS = ("input_dim", "input_shape")  # no signature has them
 
 
 def constructor(init: Callable[_P, None]) -> Callable[_P, None]:
@@ -34,68 +36,96 @@ def constructor(init: Callable[_P, None]) -> Callable[_P, None]:
 
     # Keras asks `inspect.getfullargspec`, which does not look through a wrapper.
     checked.__signature__ = inspect.signature(init)  # type: ignore[attr-defined]
+    checked.is_checked = True  # type: ignore[attr-defined]
     return checked
+
+
+class FullSignature:
+    """The `__signature__` of a class: all arguments that its constructor takes, by name.
+
+    `help` and editors show it. That of the `__init__` lacks what goes on to base classes and to a
+    cell by `**kwargs`. A subclass with an `__init__` that `constructor` does not check has the
+    signature of that: nobody knows what it hands on.
+    """
+
+    def __get__(self, instance: object | None, cls: type) -> inspect.Signature:
+        """Returns the signature; an instance has that of its call."""
+        if instance is not None or not hasattr(cls.__init__, "is_checked"):
+            raise AttributeError("__signature__")
+        parameters = _known(cls, cls.__init__).values()
+        # A stable sort: what may go without a name comes first.
+        return inspect.Signature(
+            sorted(parameters, key=lambda parameter: parameter.kind)
+        )
 
 
 def _check(
     cls: type, init: Callable, given: list[Any], named: Mapping[str, Any]
 ) -> None:
-    unnamed = inspect.Parameter.POSITIONAL_OR_KEYWORD
-    positional = [each.name for each in _parameters(init) if each.kind is unnamed]
-    name = cls.__name__
-    call = f"{name}({_arguments(given, named)})"
-    if len(given) > len(positional):
-        raise TypeError(
-            f"{name} takes {len(positional)} argument(s) without a name: {_quoted(positional)}. "
-            f"Received: {call}"
-        )
-    for each in positional[: len(given)]:
-        if each in named:
-            raise TypeError(f"{name} has `{each}` twice. Received: {call}")
-    missing = [each for each in positional[len(given) :] if each not in named]
+    positional = [parameter.name for parameter in _parameters(init, _PLAIN)]
+    received = f"Received: {cls.__name__}({_arguments(given, named)})"
+    _check_count(cls, positional, given, received)
+    for name in positional[: len(given)]:
+        if name in named:
+            raise TypeError(f"{cls.__name__} has `{name}` twice. {received}")
+    missing = [name for name in positional[len(given) :] if name not in named]
     if missing:
         instead = _instead(cls, missing[-1])
         raise TypeError(
-            f"{name} is missing {_quoted(missing)}. {instead}Received: {call}"
+            f"{cls.__name__} is missing {_quoted(missing)}. {instead}{received}"
         )
-    known = _known(cls, init)
-    for unknown in named:
-        if unknown not in known:
-            instead = _instead(cls, unknown) or _nearest(unknown, known)
+    _check_names(cls, init, named)
+
+
+def _check_count(
+    cls: type, positional: list[str], given: list[Any], received: str
+) -> None:
+    if len(given) > len(positional):
+        raise TypeError(
+            f"{cls.__name__} takes {len(positional)} argument(s) without a name: "
+            f"{_quoted(positional)}. {received}"
+        )
+
+
+def _check_names(cls: type, init: Callable, named: Mapping[str, Any]) -> None:
+    known = _known(cls, init).keys()
+    for name, value in named.items():
+        if name not in known and name not in _KERAS_EXTRAS:
+            instead = _instead(cls, name) or _nearest(name, known)
             raise ValueError(
-                f"{name} has no argument `{unknown}`. {instead}"
-                f"Received: {unknown}={named[unknown]!r}"
+                f"{cls.__name__} has no argument `{name}`. {instead}"
+                f"Received: {name}={value!r}"
             )
 
 
-def _parameters(init: Callable) -> list[inspect.Parameter]:
-    """Returns the parameters after `self`."""
+def _parameters(init: Callable, *kinds: Any) -> list[inspect.Parameter]:
+    """Returns the parameters after `self` that are of one of these kinds."""
     _, *parameters = inspect.signature(init).parameters.values()
-    return parameters
+    return [parameter for parameter in parameters if parameter.kind in kinds]
 
 
-def _known(cls: type, init: Callable) -> set[str]:
-    """Returns the names that one may give to a constructor of a class.
+def _known(cls: type, init: Callable) -> dict[str, inspect.Parameter]:
+    """Returns the arguments that one may give to a constructor of a class by name.
 
     An `__init__` hands on what it does not name. But what a base class takes without a name, the
     class that inherits from it gives itself, and what `_instead` names it does not hand on.
     """
-    own = {each.name for each in _parameters(init)}
-    known = {*_OF_EVERY_KERAS_LAYER}
-    bases = iter(cls.__mro__)
-    for base in bases:
-        if vars(base).get("__init__") is init:
-            break
-    for base in bases:
-        if "__init__" in vars(base) and base is not object:
-            parameters = _parameters(vars(base)["__init__"])
-            known.update(
-                each.name for each in parameters if each.kind is each.KEYWORD_ONLY
-            )
-    cell = getattr(cls, "cell_class", None)
-    if cell is not None:
-        known |= _known(cell, cell.__init__)
-    return (known - _texts(cls).keys() | own) - {"kwargs"}
+    own = _parameters(init, _PLAIN, _KEYWORD)
+    known = {parameter.name: parameter for parameter in own}
+    handed_on = _keywords(cls, init)
+    if hasattr(cls, "cell_class"):
+        handed_on += _known(cls.cell_class, cls.cell_class.__init__).values()
+    for parameter in handed_on:
+        if parameter.name not in _texts(cls):
+            known.setdefault(parameter.name, parameter)
+    return known
+
+
+def _keywords(cls: type, init: Callable) -> list[inspect.Parameter]:
+    """Returns what the bases behind an `__init__` take by name alone, the nearest base first."""
+    inits = [vars(base)["__init__"] for base in cls.__mro__ if "__init__" in vars(base)]
+    *bases, _ = inits[inits.index(init) + 1 :]  # the last one is of `object`
+    return [parameter for base in bases for parameter in _parameters(base, _KEYWORD)]
 
 
 def _texts(cls: type) -> Mapping[str, str]:
@@ -107,8 +137,8 @@ def _instead(cls: type, name: str) -> str:
     return f"{text} " if text else ""
 
 
-def _nearest(name: str, known: set[str]) -> str:
-    names = sorted(known - {*_OF_EVERY_KERAS_LAYER})
+def _nearest(name: str, known: Iterable[str]) -> str:
+    names = sorted(known)
     nearest = difflib.get_close_matches(name, names, 1)
     if nearest:
         return f"Did you mean `{nearest[0]}`? "
@@ -120,6 +150,6 @@ def _quoted(names: Iterable[str]) -> str:
 
 
 def _arguments(given: list[Any], named: Mapping[str, Any]) -> str:
-    shown = [reprlib.repr(each) for each in given]
+    shown = [reprlib.repr(value) for value in given]
     shown += [f"{name}={reprlib.repr(value)}" for name, value in named.items()]
     return ", ".join(shown)

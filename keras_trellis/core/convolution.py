@@ -8,7 +8,7 @@ from keras_trellis.types import Number
 
 
 def time_steps(sequences: tf.Tensor) -> Number:
-    """Returns T of [B, T, C]."""
+    """Returns T of `[B, T, C]`."""
     return _size(sequences, 1)
 
 
@@ -20,19 +20,19 @@ def _size(sequences: tf.Tensor, axis: int) -> Number:
 
 
 def zeros(sequences: tf.Tensor, steps: Number, channels: int) -> tf.Tensor:
-    """Returns zeros [B, steps, channels] for sequences [B, ...]."""
+    """Returns zeros `[B, steps, channels]` for sequences `[B, ...]`."""
     batch_size = _size(sequences, 0)
     return tf.zeros([batch_size, steps, channels], sequences.dtype)
 
 
 def zero_rows(sequences: tf.Tensor, channels: int) -> tf.Tensor:
-    """Returns zeros [B, channels] for sequences [B, ...]."""
+    """Returns zeros `[B, channels]` for sequences `[B, ...]`."""
     batch_size = _size(sequences, 0)
     return tf.zeros([batch_size, channels], sequences.dtype)
 
 
 def repeated(state: tf.Tensor, count: int) -> tf.Tensor:
-    """Returns [B, units] as [B, count, units].
+    """Returns `[B, units]` as `[B, count, units]`.
 
     As an einsum: inside a loop XLA cannot differentiate TensorFlow's repetitions.
     """
@@ -48,7 +48,7 @@ def masked(sequences: tf.Tensor, mask: tf.Tensor | None) -> tf.Tensor:
 
 
 def pad_left(context: tf.Tensor, sequences: tf.Tensor) -> tf.Tensor:
-    """Puts a past [B, W, C] to the left of [B, T, C]: [B, W + T, C]."""
+    """Puts a past `[B, W, C]` to the left of `[B, T, C]`: `[B, W + T, C]`."""
     return tf.concat([context, sequences], axis=1)
 
 
@@ -56,12 +56,12 @@ def delay(padded: tf.Tensor, width: int, steps: int) -> tf.Tensor:
     """Returns a sequence delayed by some steps, cut from its padded form.
 
     Args:
-        padded: [B, W + T, C], the past and the sequence.
+        padded: `[B, W + T, C]`, the past and the sequence.
         width: W, the length of the past.
         steps: the delay, 0 to W.
 
     Returns:
-        [B, T, C]; at step t the value of step t - steps.
+        `[B, T, C]`; at step t the value of step t - steps.
     """
     # The gradient of a split takes a fraction of the time of that of an index. ONNX Runtime has no
     # split of size -1 where T is unknown.
@@ -74,13 +74,13 @@ def join_taps(padded: tf.Tensor, width: int, taps: int, dilation: int) -> tf.Ten
     """Returns what a causal convolution reads at each step, the oldest tap first.
 
     Args:
-        padded: [B, W + T, C], the past and the sequence.
+        padded: `[B, W + T, C]`, the past and the sequence.
         width: W, at least (taps - 1) * dilation.
         taps: the number of taps, k.
         dilation: the distance between two taps, in steps.
 
     Returns:
-        [B, T, k * C].
+        `[B, T, k * C]`.
     """
     delays = [tap * dilation for tap in reversed(range(taps))]
     read = [delay(padded, width, steps) for steps in delays]
@@ -88,7 +88,7 @@ def join_taps(padded: tf.Tensor, width: int, taps: int, dilation: int) -> tf.Ten
 
 
 def last_steps(sequences: tf.Tensor, count: Number | None) -> tf.Tensor:
-    """Returns the last `count` steps of [B, T, C]; None for all."""
+    """Returns the last `count` steps of `[B, T, C]`; None for all."""
     if count is None:
         return sequences
     begin = time_steps(sequences) - count
@@ -98,7 +98,7 @@ def last_steps(sequences: tf.Tensor, count: Number | None) -> tf.Tensor:
 def multiply(
     sequences: tf.Tensor, matrix: tf.Tensor, transpose: bool = False
 ) -> tf.Tensor:
-    """Returns [B, T, C] times [C, C'] (or its transpose), [B, T, C'], as one 2-D product.
+    """Returns `[B, T, C]` times `[C, C']` (or its transpose), `[B, T, C']`, as one 2-D product.
 
     `tf.tensordot` will not do: XLA cannot differentiate it in a loop with unknown sizes.
     """
@@ -113,7 +113,7 @@ def multiply(
 
 
 def rows(sequences: tf.Tensor) -> tf.Tensor:
-    """Returns [B, T, C] as [B * T, C]."""
+    """Returns `[B, T, C]` as `[B * T, C]`."""
     return tf.reshape(sequences, [-1, sequences.shape[-1]])
 
 
@@ -126,13 +126,13 @@ def causal_convolution(
     faster than a convolution operation, forwards and backwards.
 
     Args:
-        padded: [B, W + T, input channels], the past and the sequence.
-        kernel: [k, input channels, output channels].
+        padded: `[B, W + T, input channels]`, the past and the sequence.
+        kernel: `[k, input channels, output channels]`.
         dilation: the distance between two taps, in steps.
         width: W, at least (k - 1) * dilation.
 
     Returns:
-        [B, T, output channels].
+        `[B, T, output channels]`.
     """
     taps = join_taps(padded, width, kernel.shape[0], dilation)
     return multiply(taps, rows(kernel))

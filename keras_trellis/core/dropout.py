@@ -50,7 +50,7 @@ def generator_for(seed: int | None, *rates: float) -> keras.random.SeedGenerator
 
 
 def next_seed(seed_generator: keras.random.SeedGenerator) -> tf.Tensor:
-    """Advances the generator and returns a seed, int32 [2]; every replica gets another one."""
+    """Advances the generator and returns a seed, int32 `[2]`; every replica gets another one."""
     seed = tf.cast(seed_generator.next(), tf.int32)
     replica = tf.distribute.get_replica_context()
     if replica is None or replica.num_replicas_in_sync == 1:
@@ -59,7 +59,7 @@ def next_seed(seed_generator: keras.random.SeedGenerator) -> tf.Tensor:
 
 
 def stream_seed(seed: tf.Tensor, name: str) -> tf.Tensor:
-    """Returns the seed [2] of the random stream `name`, derived from `seed` [2].
+    """Returns the seed `[2]` of the random stream `name`, derived from `seed` `[2]`.
 
     The name is hashed the same way in every process. Give each use a name of its own.
     """
@@ -67,7 +67,7 @@ def stream_seed(seed: tf.Tensor, name: str) -> tf.Tensor:
 
 
 def fold_in(seed: tf.Tensor, data: Number) -> tf.Tensor:
-    """Returns a new seed [2] that depends on `seed` [2] and on an integer."""
+    """Returns a new seed `[2]` that depends on `seed` `[2]` and on an integer."""
     return tf.random.fold_in(seed, data, alg=_GENERATOR)
 
 
@@ -79,12 +79,12 @@ def dropout_mask(
     Args:
         shape: the mask's shape.
         rate: the probability of a zero, in [0, 1).
-        seed: int32 [2].
+        seed: int32 `[2]`.
         dtype: the mask's type.
     """
     least = tf.constant(int(rate * 2**32), tf.uint32)
-    kept = uniform_bits(shape, seed) >= least
-    return tf.cast(kept, dtype) * (1.0 / (1.0 - rate))
+    is_retained = uniform_bits(shape, seed) >= least
+    return tf.cast(is_retained, dtype) * (1.0 / (1.0 - rate))
 
 
 def stream_mask(
@@ -97,7 +97,7 @@ def stream_mask(
     """Returns the mask of the random stream `name`; None without a seed or a rate.
 
     Args:
-        seed: the seed of the call, int32 [2]; None for a call without dropout.
+        seed: the seed of the call, int32 `[2]`; None for a call without dropout.
         name: the name of the random stream.
         rate: the probability of a zero, in [0, 1).
         shape: the mask's shape.
@@ -115,7 +115,7 @@ def uniform_bits(shape: Shape, seed: tf.Tensor) -> tf.Tensor:
 
     Args:
         shape: the result's shape.
-        seed: int32 [2].
+        seed: int32 `[2]`.
     """
     return tf.random.stateless_uniform(
         shape, seed, minval=None, maxval=None, dtype=tf.uint32, alg=_GENERATOR

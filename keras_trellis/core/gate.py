@@ -49,12 +49,12 @@ class Gate(abc.ABC):
         """Returns the level's state.
 
         Args:
-            blocks: the pre-activations, `self.blocks` tensors [B, T, units].
+            blocks: the pre-activations, `self.blocks` tensors `[B, T, units]`.
             shifted_state: the state of the level below, delayed by the level's dilation:
-                `self.states` tensors [B, T, units].
+                `self.states` tensors `[B, T, units]`.
 
         Returns:
-            `self.states` tensors [B, T, units].
+            `self.states` tensors `[B, T, units]`.
         """
 
     def get_config(self) -> dict[str, Any]:

@@ -45,9 +45,9 @@ class LSTMGate(Gate):
         """Returns (h, c)."""
         write, keep, candidate, read = blocks
         _, cell = shifted_state
-        kept = self.recurrent_activation(keep) * cell
+        retained = self.recurrent_activation(keep) * cell
         written = self.recurrent_activation(write) * self.activation(candidate)
-        cell = kept + written
+        cell = retained + written
         return self.recurrent_activation(read) * self.activation(cell), cell
 
 
@@ -132,8 +132,8 @@ class IRCLSTMGate(Gate):
         """Returns (h, c)."""
         write, keep, candidate, read = blocks
         _, cell = shifted_state
-        kept = self.recurrent_activation(keep) * cell
-        cell = kept + self.recurrent_activation(write) * candidate
+        retained = self.recurrent_activation(keep) * cell
+        cell = retained + self.recurrent_activation(write) * candidate
         return self.recurrent_activation(read) * self.activation(cell), cell
 
 

@@ -1,6 +1,6 @@
 """Preparation of kernels: weight normalisation, DropConnect, the groups of Theorem 1.
 
-A kernel is [k, input channels, output channels]; tap k - 1 reads the present step.
+A kernel is `[k, input channels, output channels]`; tap k - 1 reads the present step.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from keras_trellis.core.convolution import rows
 
 
 def norm(kernel: tf.Tensor) -> tf.Tensor:
-    """Returns the Euclidean norm of each output channel's weights, [output channels]."""
+    """Returns the Euclidean norm of each output channel's weights, `[output channels]`."""
     return tf.sqrt(_squared_norm(kernel))
 
 
@@ -30,8 +30,8 @@ def weight_normalized(kernel: tf.Tensor, scale: tf.Tensor) -> tf.Tensor:
     zero gradient, not NaN. Source: Salimans and Kingma 2016, as used by Bai et al. 2019.
 
     Args:
-        kernel: the direction v, [k, input, output].
-        scale: the length g, [output].
+        kernel: the direction v, `[k, input, output]`.
+        scale: the length g, `[output]`.
     """
     squared = _squared_norm(kernel)
     filled = tf.not_equal(squared, 0)
@@ -44,8 +44,8 @@ def drop_past_taps(kernel: tf.Tensor, mask: tf.Tensor) -> tf.Tensor:
     """Applies DropConnect to the taps that read the past, or to the only tap.
 
     Args:
-        kernel: [k, input, output].
-        mask: the dropout mask, [max(k - 1, 1), input, output].
+        kernel: `[k, input, output]`.
+        mask: the dropout mask, `[max(k - 1, 1), input, output]`.
     """
     if kernel.shape[0] == 1:
         return kernel * mask
@@ -58,12 +58,12 @@ def expand_group_input(kernel: tf.Tensor, blocks: int, groups: int) -> tf.Tensor
     """Places the input kernel of the first group among the channels of all groups.
 
     Args:
-        kernel: [1, p, blocks * units / groups].
+        kernel: `[1, p, blocks * units / groups]`.
         blocks: the gate's number of blocks.
         groups: the number of groups, G.
 
     Returns:
-        [1, p, blocks * units], zero for the groups 2 to G.
+        `[1, p, blocks * units]`, zero for the groups 2 to G.
     """
     _, inputs, channels = kernel.shape
     first = tf.reshape(kernel, [inputs, blocks, 1, -1])
@@ -73,7 +73,7 @@ def expand_group_input(kernel: tf.Tensor, blocks: int, groups: int) -> tf.Tensor
 
 
 class MatrixForm(NamedTuple):
-    """A kernel as a matrix [k * input channels, output channels], and back.
+    """A kernel as a matrix `[k * input channels, output channels]`, and back.
 
     The matrix treats the taps as further inputs. Constraints, regularizers and initializers that
     are written for an LSTM's kernel receive it.
@@ -89,7 +89,7 @@ class MatrixForm(NamedTuple):
     groups: int = 1
 
     def matrix(self, kernel: Any) -> tf.Tensor:
-        """Returns a kernel as [k * input channels, output channels]."""
+        """Returns a kernel as `[k * input channels, output channels]`."""
         kernel = tf.convert_to_tensor(kernel)
         dense = expand_group_hidden(kernel, self.blocks, self.groups)
         return rows(dense)
@@ -104,6 +104,7 @@ class MatrixForm(NamedTuple):
         taps = tf.reshape(matrix, shape)
         past = taps[:-1]
         present = taps[-1]
+        # The diagonal, each group and itself: the rest of a dense kernel is zero.
         within = tf.einsum("kgibgc->kgibc", past)
         # Each group and the next one.
         across = tf.einsum("gibgc->gibc", present[:-1, :, :, 1:])
@@ -137,14 +138,14 @@ def expand_group_hidden(kernel: tf.Tensor, blocks: int, groups: int) -> tf.Tenso
     """Builds the dense hidden kernel of a mixed group convolution (Theorem 1, appendix A).
 
     Args:
-        kernel: [(k - 1) * G + (G - 1), units / G, blocks * units / G]: for each past tap, oldest
+        kernel: `[(k - 1) * G + (G - 1), units / G, blocks * units / G]`: for each past tap, oldest
             first, the G blocks that connect each group to itself; then the G - 1 blocks of the
             present tap, of which block g connects group g to group g + 1.
         blocks: the gate's number of blocks.
         groups: the number of groups, G.
 
     Returns:
-        [k, units, blocks * units], block diagonal on the past taps, block sub-diagonal on the
+        `[k, units, blocks * units]`, block diagonal on the past taps, block sub-diagonal on the
         present tap.
     """
     if groups == 1:

@@ -16,20 +16,21 @@ from keras_trellis.types import State
 
 
 def dense(sequences: Any, mask: Any = None) -> tuple[Any, Any]:
-    """Pads ragged sequences on the right, [B, T, ...]; returns them and their mask.
+    """Pads ragged sequences on the right, `[B, T, ...]`; returns them and their mask.
 
     Other sequences and their mask are returned unchanged.
     """
-    mask = of_steps(sequences, mask)
+    mask = steps_mask(sequences, mask)
     if isinstance(sequences, tf.RaggedTensor):
         sequences = sequences.to_tensor()
     return sequences, mask
 
 
-def of_steps(sequences: Any, mask: Any = None) -> Any:
-    """Returns the mask of sequences, [B, T], false at the padding of ragged ones; None for no mask.
+def steps_mask(sequences: Any, mask: Any = None) -> Any:
+    """Returns the mask of sequences, `[B, T]`, false at the padding of ragged ones.
 
-    `mask` may be ragged too: an embedding of ragged ids makes such masks.
+    It is None where there is no mask. `mask` may be ragged too: an embedding of ragged ids makes
+    such masks.
     """
     if isinstance(mask, tf.RaggedTensor):
         mask = mask.to_tensor()
@@ -43,7 +44,7 @@ def of_steps(sequences: Any, mask: Any = None) -> Any:
 
 
 def flat(mask: Any) -> tf.Tensor:
-    """Returns a mask [B, T], or [B, T, 1] as from some layers, as booleans [B, T]."""
+    """Returns a mask `[B, T]`, or `[B, T, 1]` as from some layers, as booleans `[B, T]`."""
     mask = tf.cast(mask, tf.bool)
     has_channel = mask.shape.rank == 3 and mask.shape[-1] == 1
     if has_channel:
@@ -55,11 +56,11 @@ class Packing(NamedTuple):
     """The plan by which `pack` moves the valid steps of each row.
 
     Attributes:
-        mask: the mask itself, bool [B, T].
-        order: the step that moves to each place, the valid ones together, in order, int32 [B, T].
+        mask: the mask itself, bool `[B, T]`.
+        order: the step that moves to each place, the valid ones together, in order, int32 `[B, T]`.
         seen: the number of packed steps up to and including the last one that is valid so far,
-            int32 [B, T]; 0 before the first one.
-        count: the number of valid steps, int32 [B].
+            int32 `[B, T]`; 0 before the first one.
+        count: the number of valid steps, int32 `[B]`.
     """
 
     mask: tf.Tensor
@@ -69,7 +70,7 @@ class Packing(NamedTuple):
 
 
 def packing(mask: tf.Tensor | None) -> Packing | None:
-    """Plans the packing for a mask [B, T], true or non-zero at valid steps; None for no mask."""
+    """Plans the packing for a mask `[B, T]`, true or non-zero at valid steps; None for no mask."""
     if mask is None:
         return None
     mask = tf.cast(mask, tf.bool)
@@ -92,7 +93,7 @@ def packing_right(mask: tf.Tensor) -> tuple[Packing, tf.Tensor]:
     valid = tf.cast(mask, tf.int32)
     count = tf.reduce_sum(valid, axis=1)
     seen = tf.cumsum(valid, axis=1)
-    masked = tf.shape(valid)[1] - count[:, None]
+    masked = tf.shape(valid)[1] - count[:, None]  # these come first
     plan = Packing(
         mask=mask,
         order=tf.argsort(valid, axis=1, stable=True),
@@ -103,12 +104,12 @@ def packing_right(mask: tf.Tensor) -> tuple[Packing, tf.Tensor]:
 
 
 def zero_masked(sequences: tf.Tensor, mask: tf.Tensor) -> tf.Tensor:
-    """Sets the masked steps of [B, T, C] to zero, NaN included."""
+    """Sets the masked steps of `[B, T, C]` to zero, NaN included."""
     return tf.where(tf.expand_dims(mask, -1), sequences, 0)
 
 
 def pack(sequences: tf.Tensor, plan: Packing | None) -> tf.Tensor:
-    """Moves the valid steps of [B, T, C] together, and fills the rest with zeros."""
+    """Moves the valid steps of `[B, T, C]` together, and fills the rest with zeros."""
     if plan is None:
         return sequences
     valid = zero_masked(sequences, plan.mask)
@@ -118,12 +119,12 @@ def pack(sequences: tf.Tensor, plan: Packing | None) -> tf.Tensor:
 def unpack(
     sequences: tf.Tensor, plan: Packing | None, before: tf.Tensor | None = None
 ) -> tf.Tensor:
-    """Moves packed outputs [B, T, C] back; a masked step gets the output before it.
+    """Moves packed outputs `[B, T, C]` back; a masked step gets the output before it.
 
     Args:
-        sequences: the network's outputs over packed steps, [B, T, C].
+        sequences: the network's outputs over packed steps, `[B, T, C]`.
         plan: the packing.
-        before: the output at the steps before the first valid one, [B, C]; None for zeros.
+        before: the output at the steps before the first valid one, `[B, C]`; None for zeros.
     """
     if plan is None:
         return sequences
@@ -137,35 +138,35 @@ def last_valid(state: State, plan: Packing | None, before: State) -> State:
     """Returns a state at the last valid step of each row.
 
     Args:
-        state: at packed steps, each [B, T, C]; without packing the last step is enough.
+        state: at packed steps, each `[B, T, C]`; without packing the last step is enough.
         plan: the packing.
-        before: the state of rows without a valid step, each [B, C].
+        before: the state of rows without a valid step, each `[B, C]`.
 
     Returns:
-        each [B, C].
+        each `[B, C]`.
     """
-    found = []
-    for first, each in zip(before, state, strict=True):
+    states = []
+    for first, tensor in zip(before, state, strict=True):
         if plan is None:
-            padded = _prepend(first, each[:, -1:])
+            padded = _prepend(first, tensor[:, -1:])
             last = padded[:, -1]
         else:
-            padded = _prepend(first, each)
+            padded = _prepend(first, tensor)
             last = tf.gather(padded, plan.count, axis=1, batch_dims=1)
-        found.append(last)
-    return tuple(found)
+        states.append(last)
+    return tuple(states)
 
 
 def last_valid_steps(padded: tf.Tensor, width: int, plan: Packing | None) -> tf.Tensor:
     """Returns the last `width` valid steps of the past and the chunk together.
 
     Args:
-        padded: [B, width + T, C], the past and the chunk, whose valid steps stand first.
+        padded: `[B, width + T, C]`, the past and the chunk, whose valid steps stand first.
         width: the length of the past.
         plan: the chunk's packing; None where all its steps are valid.
 
     Returns:
-        [B, width, C].
+        `[B, width, C]`.
     """
     if plan is None:
         return last_steps(padded, width)

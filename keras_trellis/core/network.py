@@ -17,12 +17,13 @@ class Weights(NamedTuple):
     """What all levels of one call share. A layer computes and draws it once a call.
 
     Attributes:
-        kernel: the input kernel in the compute dtype, [k, p, blocks * units].
-        recurrent_kernel: [k, units, blocks * units], in the compute dtype or a more precise one.
+        kernel: the input kernel in the compute dtype, `[k, p, blocks * units]`.
+        recurrent_kernel: `[k, units, blocks * units]`, in the compute dtype or a more precise one.
             A stack of groups (`engine.stack`) takes both kernels as the variables have them.
-        bias: [blocks * units], or None.
-        input_mask: the dropout mask of the input, [B, 1, p], or None.
-        state_mask: the dropout mask of what enters the hidden convolution, [B, 1, units], or None.
+        bias: `[blocks * units]`, or None.
+        input_mask: the dropout mask of the input, `[B, 1, p]`, or None.
+        state_mask: the dropout mask of what enters the hidden convolution, `[B, 1, units]`, or
+            None.
     """
 
     kernel: tf.Tensor
@@ -95,11 +96,11 @@ class Network:
         return sum(map(self.width, range(self.depth)))
 
     def bottom(self, sequences: tf.Tensor, steps: Number) -> State:
-        """Returns the state below level 0: zeros, each [B, steps, units]."""
+        """Returns the state below level 0: zeros, each `[B, steps, units]`."""
         return (zeros(sequences, steps, self.units),) * self.gate.states
 
     def no_history(self, sequences: tf.Tensor) -> State:
-        """Returns the initial state of sequences without one: zeros, each [B, units]."""
+        """Returns the initial state of sequences without one: zeros, each `[B, units]`."""
         return (zero_rows(sequences, self.units),) * self.gate.states
 
     def begun(self, state: State, level: Number) -> State:
@@ -108,4 +109,4 @@ class Network:
             return state
         group = tf.range(self.units) // (self.units // self.staggered)
         begun = group <= level
-        return tuple(tf.where(begun, each, 0) for each in state)
+        return tuple(tf.where(begun, tensor, 0) for tensor in state)

@@ -22,7 +22,7 @@ def receptive_field(
         dilation_rate: an integer, or a cycle; level i uses dilation_rate[i % len].
 
     Raises:
-        ValueError: if an argument is not positive.
+        ValueError: an argument is not positive.
     """
     depth = positive("depth", depth)
     kernel_size = positive("kernel_size", kernel_size)
@@ -45,7 +45,7 @@ def depth_for(
         dilation_rate: an integer, or a cycle; level i uses dilation_rate[i % len].
 
     Raises:
-        ValueError: if an argument is not positive.
+        ValueError: an argument is not positive.
     """
     steps = positive("steps", steps)
     kernel_size = positive("kernel_size", kernel_size)

@@ -32,22 +32,22 @@ def trellis(
     mask: tf.Tensor | None = None,
     *,
     stops: Collection[int] = (),
-    kept: Number | None = None,
+    num_outputs: Number | None = None,
 ) -> tuple[list[tf.Tensor], State]:
     """Runs all levels over whole sequences.
 
     Args:
         network: the network's shape.
         weights: its weights.
-        sequences: [B, T, p].
-        initial: the state to the left of every level, each [B, units]; None for zeros.
-        mask: bool [B, T], true at the valid steps; None where all are.
+        sequences: `[B, T, p]`.
+        initial: the state to the left of every level, each `[B, units]`; None for zeros.
+        mask: bool `[B, T]`, true at the valid steps; None where all are.
         stops: after how many levels to collect h.
-        kept: how many of the last steps to return of each collected h; None for all.
+        num_outputs: how many of the last steps to return of each collected h; None for all.
 
     Returns:
-        h after each stop, [B, T, units], or [B, kept, units]; the state of the top level at the
-        last valid step, each [B, units].
+        h after each stop, `[B, T, units]`, or `[B, num_outputs, units]`; the state of the top level
+        at the last valid step, each `[B, units]`.
     """
     plan = masks.packing(mask)
     inputs = masks.pack(sequences, plan)
@@ -60,7 +60,7 @@ def trellis(
     for level in range(network.depth):
         dilation = network.dilation(level)
         width = network.width(level)
-        left = [repeated(each, width) for each in initial]
+        left = [repeated(tensor, width) for tensor in initial]
         padded = list(map(pad_left, left, state))
         hidden = masked(padded[0], weights.state_mask)
         total = causal_convolution(hidden, weights.recurrent_kernel, dilation, width)
@@ -70,10 +70,10 @@ def trellis(
             )
         if weights.bias is not None:
             total += weights.bias
-        shifted = tuple(delay(each, width, dilation) for each in padded)
+        shifted = tuple(delay(tensor, width, dilation) for tensor in padded)
         blocks = tf.split(total, gate.blocks, axis=-1)
         state = network.begun(gate.step(blocks, shifted), level)
         if level + 1 in stops:
             outputs = masks.unpack(state[0], plan)
-            collected.append(last_steps(outputs, kept))
+            collected.append(last_steps(outputs, num_outputs))
     return collected, masks.last_valid(state, plan, initial)

@@ -18,12 +18,12 @@ def order(network: Network) -> list[int]:
 
 def ends(network: Network) -> list[int]:
     """Returns for each level, from the lowest up, where its steps end in `Cache.levels`."""
-    found = [0] * network.depth
+    places = [0] * network.depth
     end = 0
     for level in order(network):
         end += network.width(level)
-        found[level] = end
-    return found
+        places[level] = end
+    return places
 
 
 def begin(network: Network, inputs: int, state: State) -> Cache:
@@ -32,11 +32,11 @@ def begin(network: Network, inputs: int, state: State) -> Cache:
     Args:
         network: the network's shape.
         inputs: the number of input channels, p.
-        state: what stands to the left of every level, each [B, units].
+        state: what stands to the left of every level, each `[B, units]`.
     """
     return Cache(
         inputs=zeros(state[0], network.input_width, inputs),
-        levels=tuple(repeated(each, network.cached_steps) for each in state),
+        levels=tuple(repeated(tensor, network.cached_steps) for tensor in state),
         state=state,
         steps=tf.zeros_like(state[0][:, 0], tf.int32),
     )
@@ -61,10 +61,10 @@ def split_levels(network: Network, levels: tf.Tensor) -> list[tf.Tensor]:
 
     Args:
         network: the network's shape.
-        levels: [B, S, units], an entry of `Cache.levels`.
+        levels: `[B, S, units]`, an entry of `Cache.levels`.
 
     Returns:
-        For each place [B, levels, steps, units].
+        for each place `[B, levels, steps, units]`.
     """
     cycle = len(network.cycle)
     shapes = []
@@ -84,13 +84,13 @@ def push(
     """Puts one more step at the end of what each level keeps, and drops the oldest.
 
     Args:
-        levels: [B, S, units], an entry of `Cache.levels`.
-        steps: [B, L, units], a step for each level, from the lowest up.
+        levels: `[B, S, units]`, an entry of `Cache.levels`.
+        steps: `[B, L, units]`, a step for each level, from the lowest up.
         network: the network's shape.
         plan: the packing of the step; None where it is valid.
 
     Returns:
-        [B, S, units].
+        `[B, S, units]`.
     """
     places = []
     begin = 0

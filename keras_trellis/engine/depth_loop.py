@@ -35,7 +35,7 @@ def ascend(
         period: after how many levels everything repeats.
 
     Returns:
-        The carry after the last level.
+        the carry after the last level.
     """
     turns = (last - first) // period
     if turns == 1:  # a loop would only take longer to trace
@@ -69,7 +69,7 @@ def handed_on(tensor: tf.Tensor) -> tf.Tensor:
     return tf.reshape(tensor, tf.shape(tensor))
 
 
-def with_shape_of(tensor: tf.Tensor, other: tf.Tensor) -> tf.Tensor:
+def with_static_shape(tensor: tf.Tensor, other: tf.Tensor) -> tf.Tensor:
     """Gives a tensor the static shape of another one: a loop variable has to keep its own."""
     known = tensor.shape.is_subtype_of(other.shape)
     # LiteRT has no such operation.

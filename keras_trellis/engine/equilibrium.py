@@ -57,7 +57,7 @@ class _Turn(NamedTuple):
         network: the network's shape.
         solver: how the state is found.
         plan: the packing of the sequences.
-        pasts: what stands to the left of each level, each [B, W, units].
+        pasts: what stands to the left of each level, each `[B, W, units]`.
         addends: what joins the products.
         hidden: the hidden kernel.
     """
@@ -85,7 +85,7 @@ def settle(
     initial: State | None = None,
     mask: tf.Tensor | None = None,
     *,
-    kept: Number | None = None,
+    num_outputs: Number | None = None,
     solver: Solver,
 ) -> tuple[tf.Tensor, State, Convergence]:
     """Runs whole sequences.
@@ -93,15 +93,15 @@ def settle(
     Args:
         network: the network's shape; its depth is one turn.
         weights: as for `core.trellis.trellis`, and so are those below.
-        sequences: [B, T, p].
-        initial: the state to the left of every level, each [B, units]; None for zeros.
-        mask: bool [B, T], or None.
-        kept: how many of the last steps to return; None for all.
+        sequences: `[B, T, p]`.
+        initial: the state to the left of every level, each `[B, units]`; None for zeros.
+        mask: bool `[B, T]`, or None.
+        num_outputs: how many of the last steps to return; None for all.
         solver: how the state is found.
 
     Returns:
-        h [B, T, units], or [B, kept, units]; the state at the last valid step, each [B, units]; how
-        far the iteration came, [B, T] or [B, kept].
+        h `[B, T, units]`, or `[B, num_outputs, units]`; the state at the last valid step, each
+        `[B, units]`; how far the iteration came, `[B, T]` or `[B, num_outputs]`.
     """
     plan = masks.packing(mask)
     sequences = masks.pack(sequences, plan)
@@ -110,20 +110,20 @@ def settle(
         hidden, last = stack.run_groups(
             network, weights, sequences, before, plan, training=solver.training
         )
-        outputs = last_steps(masks.unpack(hidden, plan), kept)
+        outputs = last_steps(masks.unpack(hidden, plan), num_outputs)
         return outputs, last, _at_once(outputs)
     past = zeros(sequences, network.input_width, sequences.shape[-1])
     addends = injection.inject(network, weights, sequences, past)
     pasts = []
     for phase in range(network.depth):
         width = network.width(phase)
-        pasts.append(tuple(repeated(each, width) for each in before))
+        pasts.append(tuple(repeated(tensor, width) for tensor in before))
     hidden = hidden_kernel(weights, solver.training)
     turn = _Turn(network, solver, plan, pasts, addends, hidden)
     state, convergence = _solve(turn, sequences)
-    outputs = last_steps(masks.unpack(state[0], plan), kept)
-    found = (last_steps(each, kept) for each in _unpack(convergence, plan))
-    return outputs, masks.last_valid(state, plan, before), Convergence(*found)
+    outputs = last_steps(masks.unpack(state[0], plan), num_outputs)
+    results = (last_steps(values, num_outputs) for values in _unpack(convergence, plan))
+    return outputs, masks.last_valid(state, plan, before), Convergence(*results)
 
 
 def stream(
@@ -143,40 +143,66 @@ def stream(
     plan = masks.packing(mask)
     sequences = masks.pack(sequences, plan)
     if stack.is_stack(network):
-        before = tuple(each[:, -1] for each in cache.levels)
-        hidden, last = stack.run_groups(
-            network, weights, sequences, before, plan, training=solver.training
-        )
-        levels = tuple(each[:, None] for each in last)
-        return streaming.next_cache(
-            network, sequences, cache, plan, hidden, last, levels
+        return _stream_groups(
+            network, weights, sequences, cache, plan, training=solver.training
         )
     addends = injection.inject(network, weights, sequences, cache.inputs)
-    order = caches.order(network)
-    widths = [network.width(phase) for phase in order]
-    split = [tf.split(each, widths, axis=1) for each in cache.levels]
-    by_level = zip(*split, strict=True)
-    by_phase = dict(zip(order, by_level, strict=True))
-    pasts = [by_phase[phase] for phase in range(network.depth)]
+    pasts = _split_pasts(network, cache)
     hidden = hidden_kernel(weights, solver.training)
     turn = _Turn(network, solver, plan, pasts, addends, hidden)
     top, _ = _solve(turn, sequences)
-    below = top
-    kept = []
-    for phase, past in enumerate(pasts):
-        if phase:
-            below = turn.level(phase - 1, below)
-        width = network.width(phase)
-        padded = map(pad_left, past, below)
-        kept.append([masks.last_valid_steps(each, width, plan) for each in padded])
-    by_state = zip(*(kept[phase] for phase in order), strict=True)
-    levels = tuple(tf.concat(each, axis=1) for each in by_state)
+    levels = _next_levels(turn, top)
     last = masks.last_valid(top, plan, cache.state)
     return streaming.next_cache(network, sequences, cache, plan, top[0], last, levels)
 
 
+def _stream_groups(
+    network: Network,
+    weights: Weights,
+    sequences: tf.Tensor,
+    cache: Cache,
+    plan: Packing | None,
+    *,
+    training: bool,
+) -> tuple[tf.Tensor, Cache]:
+    """Goes on from a cache where the groups are a stack of recurrent layers."""
+    # One level, which holds the step before: the state of each group.
+    before = tuple(tensor[:, -1] for tensor in cache.levels)
+    hidden, last = stack.run_groups(
+        network, weights, sequences, before, plan, training=training
+    )
+    levels = tuple(tensor[:, None] for tensor in last)
+    return streaming.next_cache(network, sequences, cache, plan, hidden, last, levels)
+
+
+def _split_pasts(network: Network, cache: Cache) -> list[State]:
+    """Returns what each level of one turn keeps of its past, from the lowest up."""
+    order = caches.order(network)
+    widths = [network.width(phase) for phase in order]
+    split = [tf.split(tensor, widths, axis=1) for tensor in cache.levels]
+    by_level = zip(*split, strict=True)
+    by_phase = dict(zip(order, by_level, strict=True))
+    return [by_phase[phase] for phase in range(network.depth)]
+
+
+def _next_levels(turn: _Turn, top: State) -> State:
+    """Returns `levels` of the next cache. Below the first level of a turn stands the last one."""
+    network = turn.network
+    below = top
+    next_pasts = []
+    for phase, past in enumerate(turn.pasts):
+        if phase:
+            below = turn.level(phase - 1, below)
+        width = network.width(phase)
+        padded = map(pad_left, past, below)
+        steps = [masks.last_valid_steps(tensor, width, turn.plan) for tensor in padded]
+        next_pasts.append(steps)
+    by_state = zip(*(next_pasts[phase] for phase in caches.order(network)), strict=True)
+    return tuple(tf.concat(pieces, axis=1) for pieces in by_state)
+
+
 def _at_once(outputs: tf.Tensor) -> Convergence:
-    """Returns the convergence of outputs [B, n, C] that need no iteration."""
+    """Returns the convergence of outputs `[B, n, C]` that need no iteration."""
     shape = tf.shape(outputs)[:2]
     residual = tf.zeros(shape, at_least_float32(outputs[:0]).dtype)
     return Convergence(

@@ -30,7 +30,7 @@ class _Loop(NamedTuple):
     """What goes from iteration to iteration.
 
     Attributes:
-        iterate: z, [B, T, C].
+        iterate: z, `[B, T, C]`.
         after: the last f(z).
         error: the last f(z) - z.
         after_changes: how f(z) changed from one iteration to the next, the newest first.
@@ -64,15 +64,15 @@ def solve(
     one, no row on another, and a sequence's first steps are what they are alone.
 
     Args:
-        function: f, [B, T, C] -> [B, T, C]; each step may depend on itself and those before it.
+        function: f, `[B, T, C]` -> `[B, T, C]`; each step may depend on itself and those before it.
         guess: the first iterate.
         tolerance: the residual at which a step is solved; see `Convergence`.
         max_iterations: how many times f is applied at most.
-        solved: bool [B, T], the steps that need no solution; None for none.
+        solved: bool `[B, T]`, the steps that need no solution; None for none.
         reverse: whether each step depends on itself and those *after* it.
 
     Returns:
-        z [B, T, C], and how far it came.
+        z `[B, T, C]`, and how far it came.
     """
 
     def advance(count: tf.Tensor, loop: _Loop) -> tuple[tf.Tensor, _Loop]:
@@ -95,11 +95,18 @@ def solve(
         solved = tf.reduce_all(loop.convergence.converged)
         return tf.equal(count, 0) | tf.logical_not(solved)
 
+    start = (tf.constant(0), _begin(guess, solved))
+    _, loop = tf.while_loop(goes_on, advance, start, maximum_iterations=max_iterations)
+    return loop.iterate, loop.convergence
+
+
+def _begin(guess: tf.Tensor, solved: tf.Tensor | None) -> _Loop:
+    """Returns what goes into the first iteration."""
     empty = tf.zeros_like(guess)
     residual = tf.zeros_like(_squares(guess))
     if solved is None:
         solved = tf.zeros_like(residual, tf.bool)
-    begin = _Loop(
+    return _Loop(
         iterate=guess,
         after=empty,
         error=empty,
@@ -111,10 +118,6 @@ def solve(
             converged=tf.ensure_shape(solved, residual.shape),
         ),
     )
-    _, loop = tf.while_loop(
-        goes_on, advance, (tf.constant(0), begin), maximum_iterations=max_iterations
-    )
-    return loop.iterate, loop.convergence
 
 
 def _observe(loop: _Loop, after: tf.Tensor, tolerance: float, reverse: bool) -> _Loop:
@@ -165,15 +168,15 @@ def _extrapolate(loop: _Loop, reverse: bool) -> tf.Tensor:
 
 
 def _solve_positive(system: tf.Tensor) -> tf.Tensor:
-    """Solves small systems [A, b] with A positive semidefinite, slightly regularised.
+    """Solves small systems `[A, b]` with A positive semidefinite, slightly regularised.
 
     By elimination, since TensorFlow's solvers raise where a single system is not finite.
 
     Args:
-        system: [..., n, n + 1].
+        system: `[..., n, n + 1]`.
 
     Returns:
-        [..., n].
+        `[..., n]`.
     """
     size = system.shape[-2]
     # A constant: OpenVINO has no rule for what `tf.eye` is made of.
@@ -195,7 +198,7 @@ def _residual(error: tf.Tensor, after: tf.Tensor, reverse: bool) -> tf.Tensor:
 
 
 def _squares(sequences: tf.Tensor) -> tf.Tensor:
-    """Returns the squared norm of each step, [B, T]."""
+    """Returns the squared norm of each step, `[B, T]`."""
     return tf.reduce_sum(tf.square(at_least_float32(sequences)), axis=-1)
 
 

@@ -16,8 +16,11 @@ from keras_trellis.core.network import Network, Weights
 from keras_trellis.engine.strides import ALL, Kept, strided_convolution
 
 Addends = dict[int, tf.Tensor]
-"""What joins the products of a level: for each dilation the injected input and the bias, [B, T,
-blocks * units]; for 0, the levels that the input does not enter, the bias alone, if any."""
+"""What joins the products of a level, by dilation.
+
+That is the injected input and the bias, `[B, T, blocks * units]`; for 0, the levels that the input
+does not enter, the bias alone, if any.
+"""
 
 
 def inject(
@@ -25,25 +28,25 @@ def inject(
     weights: Weights,
     sequences: tf.Tensor,
     past: tf.Tensor,
-    kept: Mapping[int, Kept] | None = None,
+    needed: Mapping[int, Kept] | None = None,
 ) -> Addends:
     """Returns what joins the products.
 
     Args:
         network: the network's shape.
         weights: its weights.
-        sequences: [B, T, p].
-        past: what stands to its left, [B, input_width, p].
-        kept: for each dilation the steps to compute; None for all.
+        sequences: `[B, T, p]`.
+        past: what stands to its left, `[B, input_width, p]`.
+        needed: for each dilation the steps to compute; None for all.
     """
     padded = masked(pad_left(past, sequences), weights.input_mask)
     kernel = weights.kernel
     bias = weights.bias
     width = network.input_width
-    if kept is None:
-        kept = dict.fromkeys(network.cycle, ALL)
+    if needed is None:
+        needed = dict.fromkeys(network.cycle, ALL)
     addends = {}
-    for dilation, steps in kept.items():
+    for dilation, steps in needed.items():
         injected = strided_convolution(padded, kernel, dilation, width, steps)
         addends[dilation] = injected if bias is None else injected + bias
     return addends | _without_input(network, bias)
@@ -82,13 +85,13 @@ def past_products(
     """Returns the products of the past taps of several convolutions, for a single step.
 
     Args:
-        past: [B, W, C].
-        kernel: [taps, C, C'], the past taps alone.
+        past: `[B, W, C]`.
+        kernel: `[taps, C, C']`, the past taps alone.
         ends: for each convolution where its steps end in `past`.
         dilations: the dilation of each convolution.
 
     Returns:
-        [B, convolutions, C'].
+        `[B, convolutions, C']`.
     """
     taps, channels, _ = kernel.shape
     places: list[int] = []

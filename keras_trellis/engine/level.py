@@ -40,11 +40,11 @@ class HiddenKernel(NamedTuple):
     """What every level multiplies by.
 
     Attributes:
-        kernel: [k, units, blocks * units]. Its dtype is that in which the gradients of all levels
+        kernel: `[k, units, blocks * units]`. Its dtype is that in which the gradients of all levels
             are summed: in training the variable's, else the compute dtype.
         rounded: in mixed precision and training the kernel in the compute dtype, one matrix
-            [k * units, blocks * units], a constant to gradients; else nothing.
-        mask: the dropout mask of what enters the product, [B, 1, units], or None.
+            `[k * units, blocks * units]`, a constant to gradients; else nothing.
+        mask: the dropout mask of what enters the product, `[B, 1, units]`, or None.
     """
 
     kernel: tf.Tensor
@@ -53,7 +53,7 @@ class HiddenKernel(NamedTuple):
 
     @property
     def matrix(self) -> tf.Tensor:
-        """The kernel in the compute dtype, [k * units, blocks * units]."""
+        """The kernel in the compute dtype, `[k * units, blocks * units]`."""
         if self.rounded:
             return self.rounded[0]
         return rows(self.kernel)
@@ -79,14 +79,14 @@ class Reach(NamedTuple):
         taps: the number of taps, k.
         dilation: the distance between two taps, in steps of the level below.
         steps: how many of the first steps have taps that are not zero; None: all may have. Where
-            not all steps are kept, None or 0.
-        kept: the T' steps to compute.
+            not all steps are needed, None or 0.
+        needed: the T' steps to compute.
     """
 
     taps: int
     dilation: int
     steps: int | None = None
-    kept: Kept = ALL
+    needed: Kept = ALL
 
 
 def level(
@@ -106,10 +106,10 @@ def level(
         training: whether it has its own gradient, parts of which XLA may compile.
 
     Returns:
-        A function of what stands to the left of the state below, each [B, W, units], W at least
-        max(k - 1, 1) * dilation; of the state below, each [B, T, units]; and of what joins the
-        products: the injected input and the bias, [B, T', blocks * units], or a bias alone,
-        [blocks * units]. It returns the gate's states, each [B, T', units].
+        a function of what stands to the left of the state below, each `[B, W, units]`, W at least
+        max(k - 1, 1) * dilation; of the state below, each `[B, T, units]`; and of what joins the
+        products: the injected input and the bias, `[B, T', blocks * units]`, or a bias alone,
+        `[blocks * units]`. It returns the gate's states, each `[B, T', units]`.
     """
     if not training:
         return functools.partial(_plain, gate, reach, hidden)
@@ -160,7 +160,7 @@ def _trained(gate: Gate, reach: Reach, hidden: HiddenKernel) -> Callable[..., An
             by_addend = by_total if has_steps else tf.reduce_sum(by_total, axis=(0, 1))
             gradients = (by_kernel, *by_past, *by_state, by_addend)
             if hidden.rounded:
-                return tuple(only_first(each, _ROUNDED) for each in gradients)
+                return tuple(only_first(tensor, _ROUNDED) for tensor in gradients)
             return gradients
 
         return run(activate, gate, reach)(total, past, state), gradient
@@ -192,8 +192,8 @@ def _compiled(function: Callable, *static: Any) -> Callable:
 def _total(
     reach: Reach, taps: tf.Tensor, matrix: tf.Tensor, state: State, addend: tf.Tensor
 ) -> tf.Tensor:
-    """Returns the pre-activations, [B, T', blocks * units]."""
-    computed = keep_steps(state[0], reach.kept)
+    """Returns the pre-activations, `[B, T', blocks * units]`."""
+    computed = keep_steps(state[0], reach.needed)
     if reach.steps == 0:  # LiteRT mistakes the shape of a product of no rows
         return addend + tf.zeros_like(computed[..., :1])
     products = multiply(taps, matrix)
@@ -205,23 +205,23 @@ def _total(
 
 
 def _read(reach: Reach, past: State, state: State, mask: tf.Tensor | None) -> tf.Tensor:
-    """Returns the taps, [B, steps, k * units]."""
+    """Returns the taps, `[B, steps, k * units]`."""
     left = past[0]
     below = state[0][:, : reach.steps]
     padded = masked(pad_left(left, below), mask)
     taps = join_taps(padded, left.shape[1], reach.taps, reach.dilation)
     if reach.steps == 0:
         return taps
-    return keep_steps(taps, reach.kept)
+    return keep_steps(taps, reach.needed)
 
 
 def _shift(reach: Reach, past: State, state: State) -> State:
     """Returns the state delayed by the dilation."""
     shifted = []
-    for left, each in zip(past, state, strict=True):
-        padded = pad_left(left, each)
+    for left, tensor in zip(past, state, strict=True):
+        padded = pad_left(left, tensor)
         delayed = delay(padded, left.shape[1], reach.dilation)
-        shifted.append(keep_steps(delayed, reach.kept))
+        shifted.append(keep_steps(delayed, reach.needed))
     return tuple(shifted)
 
 
@@ -233,19 +233,19 @@ def activate(
     Args:
         gate: the gate.
         reach: the steps to read and compute; None: the state is delayed already.
-        total: the pre-activations, [B, T', blocks * units].
-        past: what stands to the left of the state below, each [B, W, units].
-        state: the state of the level below, each [B, T, units].
+        total: the pre-activations, `[B, T', blocks * units]`.
+        past: what stands to the left of the state below, each `[B, W, units]`.
+        state: the state of the level below, each `[B, T, units]`.
 
     Returns:
-        The gate's states, each [B, T', units].
+        the gate's states, each `[B, T', units]`.
     """
     shifted = state if reach is None else _shift(reach, past, state)
     summed = at_least_float32(total)
     blocks = tf.split(summed, gate.blocks, axis=-1)
     shifted = tuple(map(at_least_float32, shifted))
     after = gate.step(blocks, shifted)
-    return tuple(tf.cast(each, total.dtype) for each in after)
+    return tuple(tf.cast(tensor, total.dtype) for tensor in after)
 
 
 def _activate_gradient(
@@ -280,9 +280,9 @@ def _read_gradient(
         shifted = _shift(reach, past, state)
     results = [taps]
     upstream = [by_taps]
-    for each, gradient in zip(shifted, by_shifted, strict=True):
+    for tensor, gradient in zip(shifted, by_shifted, strict=True):
         if gradient is not None:
-            results.append(each)
+            results.append(tensor)
             upstream.append(gradient)
     zero = tf.UnconnectedGradients.ZERO
     return tape.gradient(results, [past, state], upstream, unconnected_gradients=zero)

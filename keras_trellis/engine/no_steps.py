@@ -20,14 +20,14 @@ def run(
     """Runs a loop over time. Without a step there are no outputs, and the state stays.
 
     Args:
-        loop: from sequences [B, T, p] with T >= 1, a state and a mask to the outputs and the
+        loop: from sequences `[B, T, p]` with T >= 1, a state and a mask to the outputs and the
             state after the last step.
-        sequences: [B, T, p].
-        state: the state before the first step, each [B, channels].
-        mask: bool [B, T], or None.
+        sequences: `[B, T, p]`.
+        state: the state before the first step, each `[B, channels]`.
+        mask: bool `[B, T]`, or None.
 
     Returns:
-        The outputs [B, T, channels] and the state after the last step.
+        the outputs `[B, T, channels]` and the state after the last step.
     """
     if sequences.shape[1]:
         return loop(sequences, state, mask)

@@ -42,6 +42,7 @@ def _block(network: Network) -> int:
     What is kept is the state once a block, and the state and the products at each level of one
     block. This size makes the sum least.
     """
+    # depth / size * states + size * (states + blocks) numbers a channel, least at this root.
     states = network.gate.states
     blocks = network.gate.blocks
     size = math.sqrt(network.depth * states / (states + blocks))

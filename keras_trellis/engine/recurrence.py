@@ -16,24 +16,24 @@ import tensorflow as tf
 
 from keras_trellis.core.convolution import rows
 from keras_trellis.engine import time_loop
-from keras_trellis.engine.depth_loop import with_shape_of
+from keras_trellis.engine.depth_loop import with_static_shape
 from keras_trellis.engine.gradients import only_first
 from keras_trellis.types import State
 
 Tensors: TypeAlias = list[tf.Tensor]
 # A second derivative would take the kept products for constants.
-KEPT = "a gradient of a gradient needs training=False"
+NO_SECOND_GRADIENT = "a gradient of a gradient needs training=False"
 
 
 class Recurrent(NamedTuple):
     """What the state meets in a step.
 
     Attributes:
-        matrices: what values that depend on the state are multiplied by, each [C, C'].
+        matrices: what values that depend on the state are multiplied by, each `[C, C']`.
         vectors: further weights; vectors or scalars.
-        mask: the dropout mask of the state that the gates read, [B, C], or None.
+        mask: the dropout mask of the state that the gates read, `[B, C]`, or None.
         places: how many rows of a product each row of the batch has. They stand
-            together: the products are [B * places, C'].
+            together: the products are `[B * places, C']`.
     """
 
     matrices: State = ()
@@ -92,8 +92,8 @@ def recur(
     Args:
         step: one step of the cell.
         recurrent: what the state meets.
-        inputs: what was computed before, each [T, B, channels].
-        state: the state at the beginning, each [B, channels].
+        inputs: what was computed before, each `[T, B, channels]`.
+        state: the state at the beginning, each `[B, channels]`.
         units: the number of channels of an output.
         training: whether the loop has a gradient of its own. Then it cannot be
             differentiated twice.
@@ -101,7 +101,7 @@ def recur(
             that a loop could write to.
 
     Returns:
-        The outputs [T, B, units], and the state after the last step.
+        the outputs `[T, B, units]`, and the state after the last step.
     """
     if not training and (unroll or inputs[0].shape[0] == 1):
         return _unrolled(step, plain_reads(recurrent), inputs, state)
@@ -121,9 +121,9 @@ def recur(
         )
 
         def gradient(by_outputs: tf.Tensor, *by_last: tf.Tensor) -> list[Any]:
-            kept = _Kept(now, before, products)
-            found = _backward(step, held, kept, by_outputs, by_last)
-            return [only_first(each, KEPT) for each in found]
+            residuals = _Residuals(now, before, products)
+            gradients = _backward(step, held, residuals, by_outputs, by_last)
+            return [only_first(tensor, NO_SECOND_GRADIENT) for tensor in gradients]
 
         return (outputs, *last), gradient
 
@@ -141,8 +141,8 @@ def _unrolled(
     return tf.stack(outputs), state
 
 
-class _Kept(NamedTuple):
-    """What the backward pass reads of each step, each [T, B, channels]."""
+class _Residuals(NamedTuple):
+    """What the backward pass reads of each step, each `[T, B, channels]`."""
 
     inputs: State
     before: Tensors
@@ -164,7 +164,7 @@ def _forward(
     batch_size = inputs[0].shape[1]
     shapes = [[batch_size, units]]
     if keep:
-        shapes += [[batch_size, each.shape[-1]] for each in state]
+        shapes += [[batch_size, tensor.shape[-1]] for tensor in state]
         batch_rows = recurrent.rows(batch_size)
         shapes += [[batch_rows, matrix.shape[-1]] for matrix in recurrent.matrices]
     written = [time_loop.array(steps, shape, dtype) for shape in shapes]
@@ -178,47 +178,38 @@ def _forward(
             products.append(product)
             return product
 
-        now = tuple(each.read(time) for each in read)
+        now = tuple(array.read(time) for array in read)
         reads = Reads(multiply, recurrent.vectors, recurrent.mask)
         output, after = step(reads, now, state)
         values = [output, *state, *products] if keep else [output]
-        after = tuple(map(with_shape_of, after, state))
+        after = tuple(map(with_static_shape, after, state))
         return time + 1, after, time_loop.write(written, time, values)
 
     start = (tf.constant(0), state, written)
     _, state, written = time_loop.loop(steps, turn, start)
-    outputs, *kept = [each.stack() for each in written]
-    return outputs, state, kept[: len(state)], kept[len(state) :]
+    outputs, *residuals = [array.stack() for array in written]
+    return outputs, state, residuals[: len(state)], residuals[len(state) :]
 
 
 def _backward(
     step: Step,
     recurrent: Recurrent,
-    kept: _Kept,
+    residuals: _Residuals,
     by_outputs: tf.Tensor,
     by_last: State,
 ) -> Iterable[tf.Tensor | None]:
     """Returns the gradients of matrices, vectors, inputs and the first state."""
-    steps = time_loop.steps(kept.inputs)
-    dtype = by_outputs.dtype
-    read = tf.nest.map_structure(time_loop.reader, kept)
+    steps = time_loop.steps(residuals.inputs)
+    read = tf.nest.map_structure(time_loop.reader, residuals)
     upstream = time_loop.reader(by_outputs)
-    moving = [each.dtype.is_floating for each in kept.inputs]  # a mask is not
-    shapes = [
-        each.shape[1:]
-        for each in [*time_loop.chosen(kept.inputs, moving), *kept.products]
-    ]
-    batch_rows = recurrent.rows(by_outputs.shape[1])
-    for matrix in recurrent.matrices:
-        shapes.append([batch_rows, matrix.shape[0]])
-    written = [time_loop.array(steps, shape, dtype) for shape in shapes]
+    moving = [tensor.dtype.is_floating for tensor in residuals.inputs]  # a mask is not
+    written = _gradient_arrays(recurrent, residuals, moving, by_outputs)
 
     def turn(
         time: tf.Tensor, by_state: State, by_vectors: State, written: list
     ) -> tuple:
         place = steps - 1 - time
-        # A copy each: a tape may otherwise watch an earlier capture.
-        at = tf.nest.map_structure(lambda each: tf.identity(each.read(place)), read)
+        at = time_loop.read(read, place)
         by_after = [upstream.read(place), *by_state]
         values, by_state, by_these = _step_gradient(
             step, recurrent, at, moving, by_after
@@ -229,18 +220,37 @@ def _backward(
     nothing = tuple(map(tf.zeros_like, recurrent.vectors))
     start = (tf.constant(0), tuple(by_last), nothing, written)
     _, by_first, by_vectors, written = time_loop.loop(steps, turn, start)
-    stacked = (each.stack() for each in written)
+    stacked = (array.stack() for array in written)
     by_inputs = [next(stacked) if moves else None for moves in moving]
     by_products = [next(stacked) for _ in recurrent.matrices]
-    by_matrices = []
-    for by_product, multiplied in zip(by_products, stacked, strict=True):
-        found = tf.matmul(rows(multiplied), rows(by_product), transpose_a=True)
-        by_matrices.append(found)
+    by_matrices = [
+        tf.matmul(rows(multiplied), rows(by_product), transpose_a=True)
+        for by_product, multiplied in zip(by_products, stacked, strict=True)
+    ]
     return *by_matrices, *by_vectors, *by_inputs, *by_first
 
 
+def _gradient_arrays(
+    recurrent: Recurrent,
+    residuals: _Residuals,
+    moving: list[bool],
+    by_outputs: tf.Tensor,
+) -> list[tf.TensorArray]:
+    """Returns empty arrays for what `_step_gradient` returns of each step, in its order."""
+    inputs = time_loop.chosen(residuals.inputs, moving)
+    shapes = [tensor.shape[1:] for tensor in [*inputs, *residuals.products]]
+    batch_rows = recurrent.rows(by_outputs.shape[1])
+    shapes += [[batch_rows, matrix.shape[0]] for matrix in recurrent.matrices]
+    steps = time_loop.steps(residuals.inputs)
+    return [time_loop.array(steps, shape, by_outputs.dtype) for shape in shapes]
+
+
 def _step_gradient(
-    step: Step, recurrent: Recurrent, at: _Kept, moving: list[bool], by_after: Tensors
+    step: Step,
+    recurrent: Recurrent,
+    at: _Residuals,
+    moving: list[bool],
+    by_after: Tensors,
 ) -> tuple[Tensors, State, State]:
     """Returns the gradients of one step.
 
@@ -252,7 +262,7 @@ def _step_gradient(
         by_after: the gradients with respect to the output and the next state.
 
     Returns:
-        The gradients with respect to inputs and products, and what was multiplied; those with
+        the gradients with respect to inputs and products, and what was multiplied; those with
         respect to the state; those with respect to the vectors.
     """
     vectors = tuple(map(tf.identity, recurrent.vectors))

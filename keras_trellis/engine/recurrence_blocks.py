@@ -8,9 +8,9 @@ from typing import Any
 import tensorflow as tf
 
 from keras_trellis.engine import time_loop
-from keras_trellis.engine.depth_loop import with_shape_of
+from keras_trellis.engine.depth_loop import with_static_shape
 from keras_trellis.engine.gradients import only_first
-from keras_trellis.engine.recurrence import KEPT, Recurrent, Step, recur
+from keras_trellis.engine.recurrence import NO_SECOND_GRADIENT, Recurrent, Step, recur
 from keras_trellis.types import Number, State
 
 
@@ -26,8 +26,8 @@ def recur_recomputing(
     size = _block(recurrent, state, steps)
     # At least one step remains: an array without elements has no shape.
     whole = (steps - 1) // size * size
-    first = tuple(each[:whole] for each in inputs)
-    rest = tuple(each[whole:] for each in inputs)
+    first = tuple(tensor[:whole] for tensor in inputs)
+    rest = tuple(tensor[whole:] for tensor in inputs)
 
     def in_blocks() -> tuple[tf.Tensor, State]:
         return _in_blocks(step, recurrent, first, state, units, size)
@@ -53,11 +53,12 @@ def _block(recurrent: Recurrent, state: State, steps: Number) -> Number:
     What is kept is the state once a block, and the state, the products and what is multiplied
     at each step of one block. This size makes the sum least.
     """
-    of_state = sum(each.shape[-1] for each in state)
-    of_step = of_state
+    state_size = sum(tensor.shape[-1] for tensor in state)
+    step_size = state_size
     for matrix in recurrent.matrices:
-        of_step += recurrent.places * sum(matrix.shape)
-    share = of_state / of_step
+        step_size += recurrent.places * sum(matrix.shape)
+    # steps / size * state_size + size * step_size is least at the root of steps * share.
+    share = state_size / step_size
     if isinstance(steps, int):
         return max(1, round(math.sqrt(share * steps)))
     size = tf.sqrt(share * tf.cast(steps, "float32"))
@@ -80,13 +81,13 @@ def _in_blocks(
     def run(*flat: tf.Tensor) -> Any:
         matrices, vectors, now, first = tf.nest.pack_sequence_as(structure, flat)
         held = recurrent._replace(matrices=matrices, vectors=vectors)
-        blocks = tuple(_cut(each, size) for each in now)
+        blocks = tuple(_cut(tensor, size) for tensor in now)
         outputs, last, before = _forward(step, held, blocks, first, units)
 
         def gradient(by_outputs: tf.Tensor, *by_last: tf.Tensor) -> list[Any]:
             upstream = _cut(by_outputs, size)
-            found = _backward(step, held, blocks, before, upstream, by_last)
-            return [only_first(each, KEPT) for each in found]
+            gradients = _backward(step, held, blocks, before, upstream, by_last)
+            return [only_first(tensor, NO_SECOND_GRADIENT) for tensor in gradients]
 
         return (_joined(outputs), *last), gradient
 
@@ -102,21 +103,21 @@ def _forward(
     _, size, batch_size, *_ = blocks[0].shape
     dtype = state[-1].dtype
     written = [time_loop.array(count, [size, batch_size, units], dtype)]
-    for each in state:
-        of_block = time_loop.array(count, [batch_size, each.shape[-1]], dtype)
-        written.append(of_block)
+    for tensor in state:
+        array = time_loop.array(count, [batch_size, tensor.shape[-1]], dtype)
+        written.append(array)
     read = list(map(time_loop.reader, blocks))
 
     def turn(block: tf.Tensor, state: State, written: list) -> tuple:
-        now = tuple(each.read(block) for each in read)
+        now = tuple(array.read(block) for array in read)
         outputs, after = recur(step, recurrent, now, state, units, training=False)
-        after = tuple(map(with_shape_of, after, state))
+        after = tuple(map(with_static_shape, after, state))
         written = time_loop.write(written, block, [outputs, *state])
         return block + 1, after, written
 
     start = (tf.constant(0), state, written)
     _, state, written = time_loop.loop(count, turn, start)
-    outputs, *before = [each.stack() for each in written]
+    outputs, *before = [array.stack() for array in written]
     return outputs, state, tuple(before)
 
 
@@ -130,20 +131,18 @@ def _backward(
 ) -> list[tf.Tensor | None]:
     """Returns the gradients of matrices, vectors, inputs and the first state."""
     count = time_loop.steps(blocks)
-    moving = [each.dtype.is_floating for each in blocks]  # a mask is not
-    kept = (blocks, before, by_outputs)
-    read = tf.nest.map_structure(time_loop.reader, kept)
+    moving = [tensor.dtype.is_floating for tensor in blocks]  # a mask is not
+    residuals = (blocks, before, by_outputs)
+    read = tf.nest.map_structure(time_loop.reader, residuals)
     written = []
-    for each in time_loop.chosen(blocks, moving):
-        written.append(time_loop.array(count, each.shape[1:], each.dtype))
+    for tensor in time_loop.chosen(blocks, moving):
+        written.append(time_loop.array(count, tensor.shape[1:], tensor.dtype))
 
     def turn(
         block: tf.Tensor, by_state: State, by_weights: Any, written: list
     ) -> tuple:
         place = count - 1 - block
-        # A copy each: a tape may otherwise watch an earlier capture.
-        at = tf.nest.map_structure(lambda each: tf.identity(each.read(place)), read)
-        now, before, upstream = at
+        now, before, upstream = time_loop.read(read, place)
         by_these, by_now, by_before = _block_gradient(
             step, recurrent, now, before, upstream, moving, by_state
         )
@@ -155,7 +154,7 @@ def _backward(
     nothing = tf.nest.map_structure(tf.zeros_like, weights)
     start = (tf.constant(0), tuple(by_last), nothing, written)
     _, by_first, by_weights, written = time_loop.loop(count, turn, start)
-    stacked = iter([_joined(each.stack()) for each in written])
+    stacked = iter([_joined(array.stack()) for array in written])
     by_inputs = [next(stacked) if moves else None for moves in moving]
     return [*tf.nest.flatten(by_weights), *by_inputs, *by_first]
 
@@ -184,13 +183,13 @@ def _block_gradient(
 
 
 def _cut(sequence: tf.Tensor, size: Number) -> tf.Tensor:
-    """Returns a sequence [blocks * size, ...] as [blocks, size, ...]."""
+    """Returns a sequence `[blocks * size, ...]` as `[blocks, size, ...]`."""
     length, *others = _shape(sequence)
     return tf.reshape(sequence, [length // size, size, *others])
 
 
 def _joined(blocks: tf.Tensor) -> tf.Tensor:
-    """Returns blocks [blocks, size, ...] as a sequence."""
+    """Returns blocks `[blocks, size, ...]` as a sequence."""
     count, size, *others = _shape(blocks)
     return tf.reshape(blocks, [count * size, *others])
 

@@ -55,24 +55,24 @@ class Grid(NamedTuple):
         stride = math.gcd(self.stride, dilation)
         if self.reach is None:
             return Grid(None, stride)
-        return grid_of(self.reach + taps * dilation, stride, steps)
+        return bounded_grid(self.reach + taps * dilation, stride, steps)
 
 
 WHOLE = Grid(None, 1)
 """All steps."""
 
 
-def last(kept: int, steps: int | None) -> Grid:
+def last(num_outputs: int, steps: int | None) -> Grid:
     """Returns the grid of the last outputs.
 
     Args:
-        kept: how many, at least 1.
+        num_outputs: how many, at least 1.
         steps: T; None where it is unknown.
     """
-    return grid_of(kept - 1, 0 if kept == 1 else 1, steps)
+    return bounded_grid(num_outputs - 1, 0 if num_outputs == 1 else 1, steps)
 
 
-def grid_of(reach: int, stride: int, steps: int | None) -> Grid:
+def bounded_grid(reach: int, stride: int, steps: int | None) -> Grid:
     """Returns the grid that begins so far before the last step, or at the beginning."""
     is_whole = steps is not None and reach >= steps - 1
     return Grid(None if is_whole else reach, stride)
@@ -121,13 +121,13 @@ def segments(
     *,
     stops: Collection[int] = (),
     steps: int | None,
-    kept: int | None,
+    num_outputs: int | None,
     units: int = sys.maxsize,
 ) -> Iterator[Segment]:
     """Cuts the levels where their outputs are collected and where fewer steps are enough.
 
     The nearer a level is to the top, the fewer of its steps an output depends on. Where only the
-    last outputs are kept, a level leaves out the steps that none of these depends on. Steps that
+    last outputs are needed, a level leaves out the steps that none of these depends on. Steps that
     its segment computes beyond them come out wrong, since their past is lost, and are not used.
 
     The last output alone depends on one step of its own level, on two of the level below where the
@@ -139,17 +139,17 @@ def segments(
         reach: how many dilations back a level reads.
         stops: levels before which a segment ends.
         steps: T; None where it is unknown.
-        kept: how many of the last outputs are kept; None for all.
+        num_outputs: how many of the last outputs are needed; None for all.
         units: the number of hidden channels. A small network is cut into fewer segments.
     """
     depth = len(dilations)
     inside = [stop for stop in stops if stop < depth]
-    needed = 0 if kept is None else max(kept, 1) + reach * sum(dilations)
+    needed = 0 if num_outputs is None else max(num_outputs, 1) + reach * sum(dilations)
     width = needed if steps is None else min(needed, steps)
     parts = min(max(width * units // _STEP_UNITS_A_PART, 1), _MOST_PARTS)
     # The top level alone, on the last step: not worth it where there is little to compute.
     coarser = not inside and (parts > 1 or max(dilations) > 1)
-    grids = _needed(dilations, reach, steps, kept, only_last=coarser)
+    grids = _needed(dilations, reach, steps, num_outputs, only_last=coarser)
     first = 0
     grid = grids[0]
     for level in range(depth):
@@ -183,15 +183,15 @@ def _needed(
     dilations: Sequence[int],
     reach: int,
     steps: int | None,
-    kept: int | None,
+    num_outputs: int | None,
     *,
     only_last: bool,
 ) -> list[Grid]:
     """Returns the steps that are needed: those of each level's input, then those of the output."""
-    if kept is None or steps == 0:
+    if num_outputs is None or steps == 0:
         return [WHOLE] * (len(dilations) + 1)
-    # The last step is the state, and always kept.
-    top = last(max(kept, 1), steps)
+    # The last step is the state, and always needed.
+    top = last(max(num_outputs, 1), steps)
     if not only_last:
         top = top._replace(stride=1)
     grids = [top]

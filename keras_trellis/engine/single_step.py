@@ -33,10 +33,10 @@ class _Levels(NamedTuple):
     Attributes:
         network: the network's shape.
         addends: what joins the products.
-        kernel: the hidden kernel of the present tap, [units, blocks * units].
-        mask: the dropout mask of what enters the product, [B, 1, units], or None.
-        delayed: for each state what the gates read of the past, [B, L, units].
-        products: the products of the past taps, [B, L, blocks * units]; None for k = 1.
+        kernel: the hidden kernel of the present tap, `[units, blocks * units]`.
+        mask: the dropout mask of what enters the product, `[B, 1, units]`, or None.
+        delayed: for each state what the gates read of the past, `[B, L, units]`.
+        products: the products of the past taps, `[B, L, blocks * units]`; None for k = 1.
     """
 
     network: Network
@@ -51,7 +51,7 @@ class _Carry(NamedTuple):
     """What goes from level to level.
 
     Attributes:
-        state: the state of the level below, each [B, 1, units].
+        state: the state of the level below, each `[B, 1, units]`.
         rows: for each state those of all levels below, from the lowest up.
     """
 
@@ -71,30 +71,30 @@ def run(
     Args:
         network: the network's shape.
         weights: its weights.
-        step: [B, 1, p].
+        step: `[B, 1, p]`.
         cache: the past.
         plan: the packing of the step; None where it is valid.
 
     Returns:
-        The top state, each [B, 1, units], and `levels` of the next cache.
+        the top state, each `[B, 1, units]`, and `levels` of the next cache.
     """
     depth = network.depth
     period = network.period
     if period < _LEVELS:
         period *= _LEVELS // period
     levels = _levels(network, weights, step, cache)
-    state = tuple(tf.zeros_like(each[:, :1]) for each in cache.levels)
-    rows = [tf.TensorArray(each.dtype, depth) for each in state]
+    state = tuple(tf.zeros_like(tensor[:, :1]) for tensor in cache.levels)
+    rows = [tf.TensorArray(tensor.dtype, depth) for tensor in state]
     advance = functools.partial(_advance, levels)
     carry = advance(_Carry(state, rows), 0, 0, first=True)
     carry = ascend(advance, carry, first=1, last=depth, period=period)
-    kept = []
+    pasts = []
     for past, array in zip(cache.levels, carry.rows, strict=True):
         # From [L, B, 1, units] to [B, L, units].
         stacked = tf.squeeze(array.stack(), 2)
         below = tf.transpose(stacked, [1, 0, 2])
-        kept.append(caches.push(past, below, network, plan))
-    return carry.state, tuple(kept)
+        pasts.append(caches.push(past, below, network, plan))
+    return carry.state, tuple(pasts)
 
 
 def _levels(
@@ -105,7 +105,7 @@ def _levels(
     dilations = [network.dilation(level) for level in range(network.depth)]
     ends = caches.ends(network)
     places = list(map(operator.sub, ends, dilations))
-    delayed = [tf.gather(each, places, axis=1) for each in cache.levels]
+    delayed = [tf.gather(tensor, places, axis=1) for tensor in cache.levels]
     products = None
     if network.kernel_size > 1:
         hidden = masked(cache.levels[0], weights.state_mask)
@@ -125,7 +125,7 @@ def _advance(
         total += multiply(hidden, levels.kernel)
     if levels.products is not None:
         total += _part(levels.products, index)
-    delayed = tuple(_part(each, index) for each in levels.delayed)
+    delayed = tuple(_part(tensor, index) for tensor in levels.delayed)
     after = activate(network.gate, None, total, (), delayed)
     pairs = zip(carry.rows, state, strict=True)
     rows = [array.write(index, row) for array, row in pairs]
@@ -133,5 +133,5 @@ def _advance(
 
 
 def _part(by_level: tf.Tensor, index: Number) -> tf.Tensor:
-    """Returns the part of one level, [B, 1, C]."""
+    """Returns the part of one level, `[B, 1, C]`."""
     return tf.gather(by_level, [index], axis=1)

@@ -20,6 +20,7 @@ from keras_trellis.core.masks import Packing
 from keras_trellis.core.network import Network, Weights
 from keras_trellis.engine.level import activate
 from keras_trellis.engine.recurrence import Reads, Recurrent, Step, recur
+from keras_trellis.engine.time_loop import swapped
 from keras_trellis.types import Number, State
 
 
@@ -37,12 +38,12 @@ class Layer(NamedTuple):
     """What one recurrent layer of a stack computes with; it has u channels.
 
     Attributes:
-        kernels: of what it reads at its own step: of the layer below [u, blocks * u], if there is
-            one, then of the input [p, blocks * u], if it reads it.
-        recurrent_kernel: [u, blocks * u].
-        bias: [blocks * u], or None.
-        masks: the dropout masks of what the kernels read, each [B, channels] or None.
-        recurrent_mask: the dropout mask of its own h, [B, u], or None.
+        kernels: of what it reads at its own step: of the layer below `[u, blocks * u]`, if there is
+            one, then of the input `[p, blocks * u]`, if it reads it.
+        recurrent_kernel: `[u, blocks * u]`.
+        bias: `[blocks * u]`, or None.
+        masks: the dropout masks of what the kernels read, each `[B, channels]` or None.
+        recurrent_mask: the dropout mask of its own h, `[B, u]`, or None.
     """
 
     kernels: State
@@ -66,13 +67,13 @@ def run(
     Args:
         gate: the gate of each layer.
         layers: the layers, from the lowest up.
-        sequences: [B, T, p], packed.
-        before: the state of each layer before the first step, each [B, u].
+        sequences: `[B, T, p]`, packed.
+        before: the state of each layer before the first step, each `[B, u]`.
         plan: how the sequences are packed.
         training: as for `recurrence.recur`.
 
     Returns:
-        h of each layer, [T, B, u]; the state of each layer at the last valid step.
+        h of each layer, `[T, B, u]`; the state of each layer at the last valid step.
     """
     step = _step(gate)
     time = time_steps(sequences)
@@ -113,29 +114,29 @@ def run_groups(
     Args:
         network: the network's shape; `is_stack` is true of it.
         weights: its weights, but for the kernels, which have only what the groups read: of the
-            input [1, p, blocks * u], or [1, p, blocks * units] if it enters all groups; of the
-            state [2 * groups - 1, u, blocks * u], each group's of itself, then of the one before.
-        sequences: [B, T, p], packed.
-        initial: the state before the first step, each [B, units].
+            input `[1, p, blocks * u]`, or `[1, p, blocks * units]` if it enters all groups; of the
+            state `[2 * groups - 1, u, blocks * u]`, each group's of itself, then of the one before.
+        sequences: `[B, T, p]`, packed.
+        initial: the state before the first step, each `[B, units]`.
         plan: how the sequences are packed.
         training: as for `recurrence.recur`.
 
     Returns:
-        h [B, T, units]; the state at the last valid step, each [B, units].
+        h `[B, T, units]`; the state at the last valid step, each `[B, units]`.
     """
     layers = _groups(network, weights)
-    by_state = [tf.split(each, network.groups, axis=-1) for each in initial]
+    by_state = [tf.split(tensor, network.groups, axis=-1) for tensor in initial]
     before = list(zip(*by_state, strict=True))
     sequences = masked(sequences, weights.input_mask)  # one mask for all groups
     outputs, states = run(
         network.gate, layers, sequences, before, plan, training=training
     )
-    last = tuple(tf.concat(each, axis=-1) for each in zip(*states, strict=True))
+    last = tuple(tf.concat(tensors, axis=-1) for tensors in zip(*states, strict=True))
     return swapped(tf.concat(outputs, axis=-1)), last
 
 
 def _valid(sequences: tf.Tensor, time: Number, plan: Packing | None) -> tf.Tensor:
-    """Returns which of the steps of [B, T', p] are valid, bool [T', B, 1]."""
+    """Returns which of the steps of `[B, T', p]` are valid, bool `[T', B, 1]`."""
     rows = tf.shape(sequences)[0]
     count = tf.fill([rows], time) if plan is None else plan.count
     valid = tf.sequence_mask(count, time_steps(sequences))
@@ -157,7 +158,7 @@ def _groups(network: Network, weights: Weights) -> list[Layer]:
     if mask is not None:
         mask = tf.split(mask[:, 0], groups, axis=-1)
     shape = [-1, blocks * units]
-    found = []
+    layers = []
     for group in range(groups):
         kernels = []
         masks = []
@@ -174,21 +175,21 @@ def _groups(network: Network, weights: Weights) -> list[Layer]:
             tuple(masks),
             None if mask is None else mask[group],
         )
-        found.append(one)
-    return found
+        layers.append(one)
+    return layers
 
 
 def _entering(layer: Layer, read: State) -> tf.Tensor:
-    """Returns what does not depend on the layer's own past, [T, B, blocks * u].
+    """Returns what does not depend on the layer's own past, `[T, B, blocks * u]`.
 
     Args:
         layer: the layer.
-        read: what its kernels read, each [T, B, channels]; without a kernel, it is left out.
+        read: what its kernels read, each `[T, B, channels]`; without a kernel, it is left out.
     """
     products = []
     # A layer that does not read the input has a kernel less.
-    for each, kernel, mask in zip(read, layer.kernels, layer.masks, strict=False):
-        products.append(multiply(masked(each, mask), kernel))
+    for tensor, kernel, mask in zip(read, layer.kernels, layer.masks, strict=False):
+        products.append(multiply(masked(tensor, mask), kernel))
     total = tf.add_n(products)
     if layer.bias is None:
         return total
@@ -216,8 +217,3 @@ def _skipping(step: Step) -> Step:
         return hidden, tuple(tf.where(valid, *pair) for pair in pairs)
 
     return skip
-
-
-def swapped(sequences: tf.Tensor) -> tf.Tensor:
-    """Returns [B, T, C] as [T, B, C], or the other way round."""
-    return tf.transpose(sequences, [1, 0, 2])

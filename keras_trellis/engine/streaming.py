@@ -13,7 +13,7 @@ from keras_trellis.core.convolution import pad_left, time_steps
 from keras_trellis.core.masks import Packing
 from keras_trellis.core.network import Network, Weights
 from keras_trellis.engine import caches, injection, single_step
-from keras_trellis.engine.depth_loop import ascend, with_shape_of
+from keras_trellis.engine.depth_loop import ascend, with_static_shape
 from keras_trellis.engine.injection import Addends
 from keras_trellis.engine.level import HiddenKernel, Reach, hidden_kernel, level
 from keras_trellis.types import Cache, Number, State
@@ -26,7 +26,7 @@ class _Levels(NamedTuple):
         network: the network's shape.
         hidden: the hidden kernel.
         addends: what joins the products.
-        pasts: for each place in the cycle the past of each state, [B, levels, steps, units].
+        pasts: for each place in the cycle the past of each state, `[B, levels, steps, units]`.
         plan: the chunk's packing.
         training: as for `whole.run`.
     """
@@ -43,12 +43,13 @@ class _Carry(NamedTuple):
     """What goes from level to level.
 
     Attributes:
-        state: the state of the level below, each [B, n, units].
-        kept: for each place in the cycle and each state what its levels keep for the next chunk.
+        state: the state of the level below, each `[B, n, units]`.
+        next_pasts: for each place in the cycle and each state what its levels keep for the next
+            chunk.
     """
 
     state: State
-    kept: list[list[tf.TensorArray]]
+    next_pasts: list[list[tf.TensorArray]]
 
 
 def run(
@@ -65,38 +66,42 @@ def run(
     Args:
         network: the network's shape.
         weights: its weights.
-        sequences: the next steps, [B, n, p].
+        sequences: the next steps, `[B, n, p]`.
         cache: the past.
-        mask: bool [B, n], or None.
+        mask: bool `[B, n]`, or None.
         training: as for `whole.run`.
 
     Returns:
-        h of the top level, [B, n, units], and the next cache.
+        h of the top level, `[B, n, units]`, and the next cache.
     """
     plan = masks.packing(mask)
     sequences = masks.pack(sequences, plan)
     if sequences.shape[1] == 1:
-        state, kept = single_step.run(network, weights, sequences, cache, plan)
+        state, next_levels = single_step.run(network, weights, sequences, cache, plan)
         last = masks.last_valid(state, plan, cache.state)
-        return next_cache(network, sequences, cache, plan, state[0], last, kept)
+        return next_cache(network, sequences, cache, plan, state[0], last, next_levels)
     hidden = hidden_kernel(weights, training)
     addends = injection.inject(network, weights, sequences, cache.inputs)
-    split = [caches.split_levels(network, each) for each in cache.levels]
+    split = [caches.split_levels(network, tensor) for tensor in cache.levels]
     pasts = list(zip(*split, strict=True))
     levels = _Levels(network, hidden, addends, pasts, plan, training)
     advance = functools.partial(_advance, levels)
     bottom = network.bottom(sequences, time_steps(sequences))
     arrays = []
     for past in pasts:
-        arrays.append([tf.TensorArray(each.dtype, each.shape[1]) for each in past])
+        arrays.append(
+            [tf.TensorArray(tensor.dtype, tensor.shape[1]) for tensor in past]
+        )
     carry = _Carry(bottom, arrays)
     # Below level 0 all is zero but its past.
     carry = advance(carry, 0, 0, network.width(0))
     carry = ascend(advance, carry, first=1, last=network.depth, period=network.period)
-    by_state = zip(*carry.kept, strict=True)
-    kept = tuple(map(_joined, by_state))
+    by_state = zip(*carry.next_pasts, strict=True)
+    next_levels = tuple(map(_joined, by_state))
     last = masks.last_valid(carry.state, plan, cache.state)
-    return next_cache(network, sequences, cache, plan, carry.state[0], last, kept)
+    return next_cache(
+        network, sequences, cache, plan, carry.state[0], last, next_levels
+    )
 
 
 def _advance(
@@ -109,24 +114,24 @@ def _advance(
     cycle = len(network.cycle)
     place = phase % cycle
     turn = index // cycle
-    arrays = list(carry.kept)
+    arrays = list(carry.next_pasts)
     pasts = levels.pasts[place]
-    past = tuple(tf.gather(each, turn, axis=1) for each in pasts)
+    past = tuple(tf.gather(tensor, turn, axis=1) for tensor in pasts)
     written = []
     for array, left, below in zip(arrays[place], past, carry.state, strict=True):
-        kept = masks.last_valid_steps(pad_left(left, below), width, levels.plan)
-        written.append(array.write(turn, kept))
+        steps = masks.last_valid_steps(pad_left(left, below), width, levels.plan)
+        written.append(array.write(turn, steps))
     arrays[place] = written
     reach = Reach(network.kernel_size, dilation, filled)
     run_level = level(network.gate, reach, levels.hidden, training=levels.training)
     addend = injection.addend(network, levels.addends, phase)
     state = run_level(past, carry.state, addend)
-    state = tuple(map(with_shape_of, state, carry.state))
+    state = tuple(map(with_static_shape, state, carry.state))
     return _Carry(network.begun(state, index), arrays)
 
 
 def _joined(arrays: Sequence[tf.TensorArray]) -> tf.Tensor:
-    """Returns an entry of `Cache.levels`, [B, S, units]."""
+    """Returns an entry of `Cache.levels`, `[B, S, units]`."""
     pieces = []
     for array in arrays:
         piece = tf.transpose(array.stack(), [1, 0, 2, 3])
@@ -148,11 +153,11 @@ def next_cache(
 
     Args:
         network: the network's shape.
-        sequences: the chunk, packed, [B, n, p].
+        sequences: the chunk, packed, `[B, n, p]`.
         cache: the cache before it.
         plan: its packing.
-        hidden: h of the top level, [B, n, units].
-        state: the top level's state at the last valid step, each [B, units].
+        hidden: h of the top level, `[B, n, units]`.
+        state: the top level's state at the last valid step, each `[B, units]`.
         levels: those of the next cache.
     """
     seen = tf.expand_dims(cache.steps > 0, -1)

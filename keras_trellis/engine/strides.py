@@ -26,11 +26,11 @@ ALL = Kept(0, 1)
 """All steps. Compare with `is`: where T is unknown, `begin` is a tensor."""
 
 
-def keep_steps(sequences: tf.Tensor, kept: Kept) -> tf.Tensor:
-    """Returns of [B, T, C] the steps that are kept."""
-    if kept is ALL:
+def keep_steps(sequences: tf.Tensor, needed: Kept) -> tf.Tensor:
+    """Returns of `[B, T, C]` the steps that are needed."""
+    if needed is ALL:
         return sequences
-    begin, every = kept
+    begin, every = needed
     if every > 1:
         return sequences[:, begin::every]
     sizes = [begin, time_steps(sequences) - begin]
@@ -39,19 +39,19 @@ def keep_steps(sequences: tf.Tensor, kept: Kept) -> tf.Tensor:
 
 
 def strided_convolution(
-    padded: tf.Tensor, kernel: tf.Tensor, dilation: int, width: int, kept: Kept
+    padded: tf.Tensor, kernel: tf.Tensor, dilation: int, width: int, needed: Kept
 ) -> tf.Tensor:
     """As `core.convolution.causal_convolution`, at some steps alone.
 
     Args:
-        padded: [B, W + T, input channels], the past and the sequence.
-        kernel: [k, input channels, output channels].
+        padded: `[B, W + T, input channels]`, the past and the sequence.
+        kernel: `[k, input channels, output channels]`.
         dilation: the distance between two taps, in steps.
         width: W, at least (k - 1) * dilation.
-        kept: the steps to compute.
+        needed: the steps to compute.
 
     Returns:
-        [B, T', output channels], T' the number of steps kept.
+        `[B, T', output channels]`, T' the number of steps needed.
     """
     taps = join_taps(padded, width, kernel.shape[0], dilation)
-    return multiply(keep_steps(taps, kept), rows(kernel))
+    return multiply(keep_steps(taps, needed), rows(kernel))

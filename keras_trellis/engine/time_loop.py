@@ -22,11 +22,17 @@ def loop(turns: Number, turn: Callable[..., tuple], start: tuple) -> tuple:
 
 
 def steps(sequences: Sequence[tf.Tensor]) -> Number:
-    """Returns the length of sequences [T, ...], as an integer if it is known."""
+    """Returns the length of sequences `[T, ...]`, as an integer if it is known."""
     known = sequences[0].shape[0]
     if known is None:
         return tf.shape(sequences[0])[0]
     return known
+
+
+def swapped(sequences: tf.Tensor) -> tf.Tensor:
+    """Returns `[B, T, ...]` as `[T, B, ...]`, or the other way round."""
+    others = range(2, sequences.shape.rank)
+    return tf.transpose(sequences, [1, 0, *others])
 
 
 def array(size: Number, shape: Any, dtype: tf.DType) -> tf.TensorArray:
@@ -40,10 +46,16 @@ def reader(sequence: tf.Tensor) -> tf.TensorArray:
     return empty.unstack(sequence)
 
 
+def read(arrays: Any, place: tf.Tensor) -> Any:
+    """Returns what the arrays of a nest hold at a place."""
+    # A copy each: a tape may otherwise watch an earlier capture.
+    return tf.nest.map_structure(lambda array: tf.identity(array.read(place)), arrays)
+
+
 def write(arrays: list, place: tf.Tensor, values: list[tf.Tensor]) -> list:
     """Returns arrays with a value each at a place."""
     pairs = zip(arrays, values, strict=True)
-    return [each.write(place, value) for each, value in pairs]
+    return [array.write(place, value) for array, value in pairs]
 
 
 def chosen(values: Sequence[tf.Tensor], choice: list[bool]) -> list[tf.Tensor]:

@@ -17,7 +17,7 @@ from keras_trellis.core.convolution import (
 )
 from keras_trellis.core.network import Network, Weights
 from keras_trellis.engine import injection
-from keras_trellis.engine.depth_loop import ascend, handed_on, with_shape_of
+from keras_trellis.engine.depth_loop import ascend, handed_on, with_static_shape
 from keras_trellis.engine.injection import Addends
 from keras_trellis.engine.level import HiddenKernel, Reach, hidden_kernel, level
 from keras_trellis.engine.recomputation import ascend_recomputing
@@ -34,9 +34,9 @@ class _Carry(NamedTuple):
     from the beginning.
 
     Attributes:
-        state: the state of the level below, each [B, T', units].
+        state: the state of the level below, each `[B, T', units]`.
         addends: what joins the products.
-        initial: what stands to the left of every level, each [B, units]; empty for zeros.
+        initial: what stands to the left of every level, each `[B, units]`; empty for zeros.
         kernel: see `HiddenKernel`.
         rounded: see `HiddenKernel`.
     """
@@ -65,7 +65,7 @@ def run(
     mask: tf.Tensor | None = None,
     *,
     stops: Collection[int] = (),
-    kept: Number | None = None,
+    num_outputs: Number | None = None,
     training: bool = False,
     recompute: bool = False,
 ) -> tuple[list[tf.Tensor], State]:
@@ -74,25 +74,25 @@ def run(
     Args:
         network: as for `core.trellis.trellis`, and so are those below.
         weights: its weights.
-        sequences: [B, T, p].
-        initial: the state to the left of every level, each [B, units]; None for zeros.
-        mask: bool [B, T], or None.
+        sequences: `[B, T, p]`.
+        initial: the state to the left of every level, each `[B, units]`; None for zeros.
+        mask: bool `[B, T]`, or None.
         stops: after how many levels to collect h.
-        kept: how many of the last steps to return of each collected h; None for all.
+        num_outputs: how many of the last steps to return of each collected h; None for all.
         training: whether the levels have gradients of their own, parts of which XLA may compile.
             Otherwise there is nothing but TensorFlow's own operations and gradients.
         recompute: whether to keep less for the gradient in training, and compute it again.
 
     Returns:
-        What `core.trellis.trellis` returns.
+        what `core.trellis.trellis` returns.
     """
     plan = masks.packing(mask)
     sequences = masks.pack(sequences, plan)
     steps = time_steps(sequences)
     hidden = hidden_kernel(weights, training)
-    parts = _segments(network, sequences, stops, None if plan else kept)
+    parts = _segments(network, sequences, stops, None if plan else num_outputs)
     grid = parts[0].before
-    grids = _grids_of_addends(network, parts)
+    grids = _addend_grids(network, parts)
     carry = _Carry(
         state=network.bottom(sequences, grid.size(steps)),
         addends=_addends(network, weights, sequences, grids),
@@ -107,24 +107,40 @@ def run(
     for part in parts:
         carry = _narrow(network, carry, part, grid, grids, steps)
         levels = _Levels(network, hidden.mask, part, training)
-        advance = functools.partial(_advance, levels)
-        first = part.first
-        if first == 0 or part.before != part.after:  # unlike all others
-            reached = cut(part.before, part.after, steps)
-            filled = _filled(network, carry, part, reached)
-            carry = advance(carry, first, first, filled, reached)
-            first += 1
-        carry = climb(
-            advance, carry, first=first, last=part.last, period=network.period
-        )
-        state = network.begun(carry.state, part.last - 1)
-        carry = carry._replace(state=state)
+        carry = _run_segment(levels, climb, carry, steps)
         if part.last in stops:
-            outputs = masks.unpack(state[0], plan)
-            collected.append(last_steps(outputs, kept))
+            outputs = masks.unpack(carry.state[0], plan)
+            collected.append(last_steps(outputs, num_outputs))
         grid = part.after
     before = initial or network.no_history(sequences)
     return collected, masks.last_valid(carry.state, plan, before)
+
+
+def _run_segment(
+    levels: _Levels, climb: Callable, carry: _Carry, steps: Number
+) -> _Carry:
+    """Runs the levels of a segment.
+
+    Args:
+        levels: what they share.
+        climb: applies a level's map again and again, as `depth_loop.ascend`.
+        carry: what the segment below leaves.
+        steps: T.
+    """
+    network = levels.network
+    part = levels.part
+    advance = functools.partial(_advance, levels)
+    first = part.first
+    # Level 0 reads zeros, and a level that leaves a grid reads another one than it computes: each
+    # of them is unlike the levels of the loop.
+    if first == 0 or part.before != part.after:
+        reached = cut(part.before, part.after, steps)
+        filled = _filled(network, carry, part, reached)
+        carry = advance(carry, first, first, filled, reached)
+        first += 1
+    carry = climb(advance, carry, first=first, last=part.last, period=network.period)
+    state = network.begun(carry.state, part.last - 1)
+    return carry._replace(state=state)
 
 
 def _addends(
@@ -138,27 +154,30 @@ def _addends(
 
 
 def _segments(
-    network: Network, sequences: tf.Tensor, stops: Collection[int], kept: Number | None
+    network: Network,
+    sequences: tf.Tensor,
+    stops: Collection[int],
+    num_outputs: Number | None,
 ) -> list[Segment]:
-    found = segments(
-        [network.dilation(each) for each in range(network.depth)],
+    parts = segments(
+        [network.dilation(index) for index in range(network.depth)],
         max(network.kernel_size - 1, 1),
         stops=[*stops, *range(1, network.staggered)],
         steps=sequences.shape[1],
-        kept=kept if isinstance(kept, int) else None,
+        num_outputs=num_outputs if isinstance(num_outputs, int) else None,
         units=network.units,
     )
-    return list(found)
+    return list(parts)
 
 
 def _injected(network: Network, part: Segment) -> set[int]:
     """Returns the dilations of a segment's levels that the input enters."""
     every = network.inject_every
     levels = range(part.first, part.last)
-    return {network.dilation(each) for each in levels if each % every == 0}
+    return {network.dilation(index) for index in levels if index % every == 0}
 
 
-def _grids_of_addends(network: Network, parts: list[Segment]) -> dict[int, Grid]:
+def _addend_grids(network: Network, parts: list[Segment]) -> dict[int, Grid]:
     """Returns for each dilation the finest grid on which the input joins levels."""
     grids = {}
     for part in reversed(parts):
@@ -186,7 +205,7 @@ def _narrow(
         steps: T.
     """
     reached = cut(grid, part.before, steps)
-    state = tuple(keep_steps(each, reached) for each in carry.state)
+    state = tuple(keep_steps(tensor, reached) for tensor in carry.state)
     addends = dict(carry.addends)
     for dilation in _injected(network, part):
         needed = cut(grids[dilation], part.after, steps)
@@ -223,15 +242,15 @@ def _advance(
     width = network.width(phase) // stride
     dilation = network.dilation(phase) // stride
     if carry.initial:
-        past = tuple(repeated(each, width) for each in carry.initial)
+        past = tuple(repeated(tensor, width) for tensor in carry.initial)
     else:
-        past = tuple(zeros(each, width, network.units) for each in carry.state)
+        past = tuple(zeros(tensor, width, network.units) for tensor in carry.state)
     reach = Reach(network.kernel_size, dilation, filled, reached)
     hidden = HiddenKernel(carry.kernel, carry.rounded, levels.mask)
     run_level = level(network.gate, reach, hidden, training=levels.training)
     addend = injection.addend(network, carry.addends, phase)
     state = run_level(past, carry.state, addend)
     if reached is ALL:
-        state = tuple(map(with_shape_of, state, carry.state))
+        state = tuple(map(with_static_shape, state, carry.state))
     shared = tf.nest.map_structure(handed_on, carry._replace(state=()))
     return shared._replace(state=state)

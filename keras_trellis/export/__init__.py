@@ -79,7 +79,7 @@ def export_language_model(
             of the data". They replace rows of the same name, such as "Intended use".
 
     Returns:
-        The version's folder.
+        the version's folder.
 
     Raises:
         ValueError: an argument is not what it must be, or the model's weights, or its answers to
@@ -136,7 +136,7 @@ def export_classifier(
         facts: see `export_language_model`.
 
     Returns:
-        The version's folder.
+        the version's folder.
 
     Raises:
         ValueError: an argument is not what it must be, or the model's weights, or its answers to
@@ -201,7 +201,7 @@ def _stored(precision: str, size: int) -> dict[str, str]:
 
 def _checked_labels(labels: Sequence[str] | None, classes: int) -> list[str]:
     names = [str(index) for index in range(classes)] if labels is None else list(labels)
-    if len(names) != classes or not all(isinstance(each, str) for each in names):
+    if len(names) != classes or not all(isinstance(label, str) for label in names):
         raise ValueError(
             f"`labels` must be None or one string for each of the {classes} classes. "
             f"Received: labels={labels!r}"

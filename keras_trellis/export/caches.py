@@ -41,8 +41,8 @@ class CacheFormat:
     def row_bytes(self) -> int:
         """The bytes of a row's cache."""
         total = 0
-        for each in self.specs.values():
-            total += math.prod(each.shape[1:]) * each.dtype.size
+        for spec in self.specs.values():
+            total += math.prod(spec.shape[1:]) * spec.dtype.size
         return total
 
     def flatten(self, cache: Any, steps: tf.Tensor) -> Tensors:
@@ -53,10 +53,10 @@ class CacheFormat:
             steps: `[B]`, the tokens read so far.
         """
         named = self._with_steps(cache, steps)
-        found = {}
+        tensors = {}
         for name, spec in self.specs.items():
-            found[name] = tf.ensure_shape(named[name], spec.shape)
-        return found
+            tensors[name] = tf.ensure_shape(named[name], spec.shape)
+        return tensors
 
     def unflatten(self, tensors: Tensors) -> tuple[Any, tf.Tensor]:
         """Returns the cache in a request, and the number of tokens read so far.

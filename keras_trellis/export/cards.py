@@ -42,7 +42,7 @@ _MEANINGS = {
 }
 
 
-_OF_LAYERS = {
+_LAYER_FACTS = {
     "Hidden channels": "units",
     "Levels": "depth",
     "Kernel size": "kernel_size",
@@ -97,7 +97,7 @@ def _layer_facts(layer: Any) -> dict[str, Any]:
     """Returns what is known of a sequence layer; most of it only a trellis network has."""
     field = layer.receptive_field
     facts = {"Layer": type(layer).__name__}
-    for name, attribute in _OF_LAYERS.items():
+    for name, attribute in _LAYER_FACTS.items():
         if hasattr(layer, attribute):
             facts[name] = getattr(layer, attribute)
     if "Dilations" in facts:

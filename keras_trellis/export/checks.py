@@ -22,21 +22,21 @@ class Check(NamedTuple):
         values: the input, or what was made of it.
         holds: booleans of the same shape.
         expected: what the input must be.
-        told: whether the error shows the first wrong value. A server that merges requests sends an
-            error to all of them, so it must not show the words of a text.
+        shows_value: whether the error shows the first wrong value. A server that merges requests
+            sends an error to all of them, so it must not show the words of a text.
     """
 
     name: str
     values: tf.Tensor
     holds: tf.Tensor
     expected: str
-    told: bool = True
+    shows_value: bool = True
 
     def refuse(self) -> tf.Operation:
         """Raises an error if the condition does not hold everywhere; takes no empty values."""
         holds = tf.reshape(self.holds, [-1])
         data = [f"`{self.name}` must be {self.expected}"]
-        if self.told:
+        if self.shows_value:
             first = tf.argmin(tf.cast(holds, tf.int32))
             wrong = tf.gather(tf.reshape(self.values, [-1]), first)
             data = [f"{data[0]}. Received:", wrong]
@@ -45,14 +45,18 @@ class Check(NamedTuple):
 
 
 def checked(
-    name: str, values: tf.Tensor, holds: tf.Tensor, expected: str, told: bool = True
+    name: str,
+    values: tf.Tensor,
+    holds: tf.Tensor,
+    expected: str,
+    shows_value: bool = True,
 ) -> tf.Tensor:
     """Returns `values`, if `holds` is true of all of them; see `Check`.
 
     Raises:
         tf.errors.InvalidArgumentError: as the graph runs.
     """
-    return all_checked([Check(name, values, holds, expected, told)])[0]
+    return all_checked([Check(name, values, holds, expected, shows_value)])[0]
 
 
 def all_checked(checks: Sequence[Check]) -> list[tf.Tensor]:
@@ -75,7 +79,7 @@ def all_checked(checks: Sequence[Check]) -> list[tf.Tensor]:
     right = tf.reduce_all([tf.reduce_all(check.holds) for check in checks])
     check = tf.cond(right, lambda: tf.constant(True), refuse)
     with tf.control_dependencies([check]):
-        return [tf.identity(each.values) for each in checks]
+        return [tf.identity(check.values) for check in checks]
 
 
 def moderate(values: tf.Tensor) -> tf.Tensor:

@@ -38,17 +38,17 @@ class ClassifierEndpoints:
     def signatures(self) -> dict[str, Signature]:
         """Returns the signatures by name."""
         function: Callable = self.classify_sequences
-        specs = self._of_sequences()
+        specs = self._sequence_specs()
         if self._inputs is not None:
             function = self.classify
             specs = [self._inputs]
-        example = {each.name: _zeros(each) for each in specs}
+        example = {spec.name: _zeros(spec) for spec in specs}
         if "lengths" in example:
             example["lengths"] += example["sequences"].shape[1]
-        signature = Signature(function, {each.name: each for each in specs}, example)
+        signature = Signature(function, {spec.name: spec for spec in specs}, example)
         return {"serving_default": signature, "serve": signature}
 
-    def _of_sequences(self) -> list[tf.TensorSpec]:
+    def _sequence_specs(self) -> list[tf.TensorSpec]:
         order = self._model.permutation
         time = len(order) if order else None
         channels = self._model.get_build_config()["input_shape"][-1]

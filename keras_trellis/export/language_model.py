@@ -60,16 +60,16 @@ class LanguageModelEndpoints:
         ids = {"ids": eos[:, None], "lengths": lengths}
         cache = self.cache.flatten(self._empty, tf.zeros([1], tf.int32))
         specs = self.cache.specs
-        describe = Signature.of(self.describe, _TEXT)
+        describe = Signature.from_example(self.describe, _TEXT)
         return {
             "serving_default": describe,
             "serve": describe,  # the name that `keras.layers.TFSMLayer` asks for by default
-            "tokenize": Signature.of(self.tokenize, _TEXT),
-            "score": Signature.of(self.score, _TEXT),
-            "score_ids": Signature.of(self.score_ids, ids),
-            "prefill": Signature.of(self.prefill, ids),
-            "step": Signature.of(self.step, {"ids": eos, **cache}, specs),
-            "generate": Signature.of(
+            "tokenize": Signature.from_example(self.tokenize, _TEXT),
+            "score": Signature.from_example(self.score, _TEXT),
+            "score_ids": Signature.from_example(self.score_ids, ids),
+            "prefill": Signature.from_example(self.prefill, ids),
+            "step": Signature.from_example(self.step, {"ids": eos, **cache}, specs),
+            "generate": Signature.from_example(
                 self.generate, {**ids, **_SETTINGS, **cache}, specs
             ),
         }

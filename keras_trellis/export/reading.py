@@ -8,7 +8,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from keras_trellis.engine.depth_loop import with_shape_of
+from keras_trellis.engine.depth_loop import with_static_shape
 from keras_trellis.export.weights import Weights
 from keras_trellis.models import passes
 
@@ -39,7 +39,7 @@ class Reader:
         row = tf.TensorSpec([None], tf.int32)
         rows = tf.TensorSpec([None, None], tf.int32)
         mask = tf.TensorSpec([None, None], tf.bool)
-        cache = tf.nest.map_structure(_of_any_batch, model.get_initial_cache(1))
+        cache = tf.nest.map_structure(_any_batch, model.get_initial_cache(1))
 
         def shared(
             specs: list[Any], function: Callable, *first: Any, **named: Any
@@ -74,12 +74,12 @@ class Reader:
             chunk = tf.gather(padded, places, axis=1)
             outputs, after = self._chunk(chunk, cache, places < ends)
             # A loop's variables must keep their static shapes.
-            after = tf.nest.map_structure(with_shape_of, after, cache)
+            after = tf.nest.map_structure(with_static_shape, after, cache)
             if scores:
                 places += 1
                 targets = tf.gather(padded, places, axis=1)
-                found = self._nll(outputs, targets, places < ends)
-                nll = nll.write(index, tf.transpose(found))
+                chunk_nll = self._nll(outputs, targets, places < ends)
+                nll = nll.write(index, tf.transpose(chunk_nll))
             return index + 1, after, outputs[:, -1], nll
 
         rows = tf.shape(ids)[0]
@@ -110,5 +110,5 @@ def valid(ids: tf.Tensor, lengths: tf.Tensor) -> tf.Tensor:
     return tf.sequence_mask(lengths, tf.shape(ids)[1])
 
 
-def _of_any_batch(value: tf.Tensor) -> tf.TensorSpec:
+def _any_batch(value: tf.Tensor) -> tf.TensorSpec:
     return tf.TensorSpec([None, *value.shape[1:]], value.dtype)

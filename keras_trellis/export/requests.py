@@ -85,4 +85,4 @@ class Vocabulary:
         leaves_some = tf.reduce_any(free, axis=1, keepdims=True)
         leaves_some = tf.broadcast_to(leaves_some, tf.shape(ids))
         expected = f"less than all {self.size} tokens"
-        return checked("forbidden_ids", ids, leaves_some, expected, told=False)
+        return checked("forbidden_ids", ids, leaves_some, expected, shows_value=False)

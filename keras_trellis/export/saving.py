@@ -36,18 +36,18 @@ class Signature(NamedTuple):
     example: Mapping[str, Any]
 
     @classmethod
-    def of(
+    def from_example(
         cls,
         function: Callable[..., Tensors],
         example: Mapping[str, Any],
         specs: Mapping[str, tf.TensorSpec] | None = None,
     ) -> Signature:
         """Returns the signature of an example, whose sizes may vary unless `specs` has them."""
-        found = {}
+        shapes = {}
         for name, value in example.items():
             dtype = tf.string if value.dtype == object else value.dtype
-            found[name] = tf.TensorSpec([None] * len(value.shape), dtype, name)
-        return cls(function, found | dict(specs or {}), example)
+            shapes[name] = tf.TensorSpec([None] * len(value.shape), dtype, name)
+        return cls(function, shapes | dict(specs or {}), example)
 
 
 def check_requirements() -> None:
@@ -78,7 +78,7 @@ def save(
         describe: from the traced signatures and the bytes of the SavedModel to the model card.
 
     Returns:
-        The version's folder.
+        the version's folder.
 
     Raises:
         ValueError: an example has an answer that is not finite.
@@ -161,5 +161,5 @@ def _write_warm_up(path: str, signatures: Mapping[str, Signature]) -> None:
 
 def _size(folder: str) -> int:
     return sum(
-        each.stat().st_size for each in Path(folder).rglob("*") if each.is_file()
+        path.stat().st_size for path in Path(folder).rglob("*") if path.is_file()
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import tensorflow as tf
 
@@ -78,14 +78,14 @@ class Tokenizer(tf.Module):
         self._ids = tf.lookup.StaticHashTable(numbers, -1)
         self._tokens = tf.lookup.StaticHashTable(lines, "")
         self._standardize = standardize or tf.identity
-        self._of_characters = " " in tokens
+        self._by_characters = " " in tokens
         self.eos_id = tokens.index(EOS)
         self.unknown_id = tokens.index(UNKNOWN) if UNKNOWN in tokens else None
 
     def rule(self) -> str:
         """Returns how text is cut, in words for a model card."""
         pieces, places = (
-            ("characters", "") if self._of_characters else ("words", " at white space")
+            ("characters", "") if self._by_characters else ("words", " at white space")
         )
         others = f"read `{UNKNOWN}`" if self.unknown_id is not None else "are an error"
         return (
@@ -101,13 +101,13 @@ class Tokenizer(tf.Module):
         """
         # First, so that every word of the answer is UTF-8: clients decode it.
         text = tf.strings.unicode_transcode(text, "UTF-8", "UTF-8")
-        split = split_characters if self._of_characters else split_words
+        split = split_characters if self._by_characters else split_words
         words = split(self._standardize(text))
         ids = tf.cast(self._ids.lookup(words.flat_values), tf.int32)
         missing = ids < 0
         if self.unknown_id is None:
             expected = f"made of symbols of the vocabulary, which has no {UNKNOWN}"
-            ids = checked("text", ids, ~missing, expected, told=False)
+            ids = checked("text", ids, ~missing, expected, shows_value=False)
         else:
             ids = tf.where(missing, self.unknown_id, ids)
         missing = words.with_flat_values(tf.cast(missing, tf.int32))
@@ -133,7 +133,7 @@ class Tokenizer(tf.Module):
             `[B]`: words with a space before each that does not begin a line.
         """
         tokens = tf.where(ids == self.eos_id, "\n", self.tokens(ids))
-        if not self._of_characters:
+        if not self._by_characters:
             previous = tf.concat([before[:, None], ids[:, :-1]], axis=1)
             begins = (previous == self.eos_id) | (ids == self.eos_id) | (ids < 0)
             tokens = tf.strings.join([tf.where(begins, "", " "), tokens])
@@ -167,11 +167,7 @@ def check_vocabulary(tokens: Sequence[str], size: int) -> list[str]:
             f"Received: {len(tokens)} tokens"
         )
     for index, token in enumerate(tokens):
-        if not isinstance(token, str) or not token or {"\n", "\r"} & {*token}:
-            raise ValueError(
-                "each token of `vocabulary` must be a non-empty string of one line. "
-                f"Received: vocabulary[{index}]={token!r}"
-            )
+        _check_token(index, token)
     if len({*tokens}) < len(tokens):
         twice = next(token for token in tokens if tokens.count(token) > 1)
         raise ValueError(
@@ -183,3 +179,11 @@ def check_vocabulary(tokens: Sequence[str], size: int) -> list[str]:
             f"text too. Received: {len(tokens)} tokens without it"
         )
     return tokens
+
+
+def _check_token(index: int, token: Any) -> None:
+    if not isinstance(token, str) or not token or {"\n", "\r"} & {*token}:
+        raise ValueError(
+            "each token of `vocabulary` must be a non-empty string of one line. "
+            f"Received: vocabulary[{index}]={token!r}"
+        )

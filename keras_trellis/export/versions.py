@@ -62,13 +62,13 @@ def newest(path: str) -> str:
         ValueError: `path` is not the folder of a model, or has no version.
     """
     check_folder(path)
-    found = _versions(path)
-    if not found:
+    names = _versions(path)
+    if not names:
         raise ValueError(
             "`path` must be a model's folder, with a version, a folder whose name is a number. "
             f"Received: path={path!r}, which has none"
         )
-    return os.path.join(path, found[max(found)])
+    return os.path.join(path, names[max(names)])
 
 
 def publish(write: Callable[[str], None], path: str) -> str:
@@ -87,7 +87,7 @@ def publish(write: Callable[[str], None], path: str) -> str:
         path: the model's folder.
 
     Returns:
-        The version's folder.
+        the version's folder.
 
     Raises:
         ValueError: the greatest version has no number after it.
@@ -137,15 +137,15 @@ def _next(path: str) -> int:
 
 def _versions(path: str) -> dict[int, str]:
     """Returns the names of a model's versions by their numbers."""
-    found: dict[int, str] = {}
+    names: dict[int, str] = {}
     if not tf.io.gfile.exists(path):
-        return found
+        return names
     for entry in tf.io.gfile.listdir(path):
         name = entry.rstrip("/")
         number = _number(name)
         if number is not None:
-            found[number] = name
-    return found
+            names[number] = name
+    return names
 
 
 def _number(name: str) -> int | None:
@@ -268,7 +268,7 @@ def _sync_one(path: str | Path) -> None:
 
 def _copy(folder: str, version: str) -> None:
     files = [path for path in Path(folder).rglob("*") if path.is_file()]
-    for file in sorted(files, key=lambda each: each.name == _GRAPH):
+    for file in sorted(files, key=lambda path: path.name == _GRAPH):
         target = os.path.join(version, file.relative_to(folder))
         tf.io.gfile.makedirs(os.path.dirname(target))
         tf.io.gfile.copy(str(file), target)

@@ -39,11 +39,11 @@ class Weights:
                 f"Received: precision={precision!r}"
             )
         self._originals = model.weights
-        self.stored = [_Stored(each, precision) for each in self._originals]
+        self.stored = [_Stored(weight, precision) for weight in self._originals]
 
     def call(self, function: Callable, *args: Any, **kwargs: Any) -> Any:
         """Calls a function of the model with these weights in place of the model's."""
-        values = [each.read() for each in self.stored]
+        values = [weight.read() for weight in self.stored]
         mapping = list(zip(self._originals, values, strict=True))
         with keras.StatelessScope(state_mapping=mapping):
             return function(*args, **kwargs)
@@ -147,10 +147,12 @@ def inference_model(model: keras.Model, precision: str = "float32") -> keras.Mod
     copy = type(model).from_config(config)
     copy.build_from_config(model.get_build_config())
     scales = (layer.kernel_scale, layer.recurrent_scale) if folds else ()
-    kept = [
-        each for each in model.weights if all(each is not scale for scale in scales)
+    retained = [
+        weight
+        for weight in model.weights
+        if all(weight is not scale for scale in scales)
     ]
-    for variable, value in zip(copy.weights, kept, strict=True):
+    for variable, value in zip(copy.weights, retained, strict=True):
         variable.assign(tf.cast(value, tf.float32))
     if folds:
         copy.trellis.kernel.assign(_folded(layer.kernel, layer.kernel_scale))

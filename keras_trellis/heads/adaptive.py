@@ -84,8 +84,8 @@ class AdaptiveSoftmax(Head):
         biases = tf.split(tf.convert_to_tensor(self.bias), self._sizes)
         words[0], biases[0] = self._with_tokens(words[0], biases[0])
         softmaxes = []
-        for each in zip(words, biases, strict=True):
-            logits = dense_logits(features, *each)
+        for cluster in zip(words, biases, strict=True):
+            logits = dense_logits(features, *cluster)
             softmaxes.append(tf.nn.log_softmax(logits))
         first, *tails = softmaxes
         tokens: list[tf.Tensor]
@@ -110,7 +110,7 @@ class AdaptiveSoftmax(Head):
         labels = tf.reshape(targets, [-1])
         rows = tf.reshape(features, [-1, features.shape[-1]])
         # Sort the targets by cluster, so that those of a cluster are consecutive.
-        order = tf.argsort(self._cluster_of(labels))
+        order = tf.argsort(self._target_clusters(labels))
         nll = self._sorted_nll(
             tf.gather(rows, order), tf.gather(labels, order), table, plain
         )
@@ -127,15 +127,17 @@ class AdaptiveSoftmax(Head):
         plain: bool,
     ) -> tf.Tensor:
         """Returns the nll of targets `[N]` that are sorted by cluster."""
-        places = self._cluster_of(targets)
+        places = self._target_clusters(targets)
         numbers = tf.range(1, len(self.cutoffs) + 2)
         edges = tf.unstack(tf.searchsorted(places, numbers))
         words = tf.convert_to_tensor(table)
         zeros = tf.zeros_like(at_least_float32(rows[:, 0]))
         chain: Chain = rows, zeros, words, tf.convert_to_tensor(self.bias)
         clusters = itertools.pairwise((*self.cutoffs, words.shape[0]))
-        for of_words, of_rows in zip(clusters, itertools.pairwise(edges), strict=True):
-            chain = add_blockwise_nll(chain, targets, of_words, of_rows, plain)
+        for word_range, row_range in zip(
+            clusters, itertools.pairwise(edges), strict=True
+        ):
+            chain = add_blockwise_nll(chain, targets, word_range, row_range, plain)
         rows, nll, words, bias = chain
         # The frequent words come last: the backward pass begins with them, and extends their
         # gradient by zeros to that of the table.
@@ -144,7 +146,7 @@ class AdaptiveSoftmax(Head):
         labels = tf.where(places > 0, count - 1 + places, targets)
         return nll + blockwise_nll(rows, labels, words, bias, plain)
 
-    def _cluster_of(self, targets: tf.Tensor) -> tf.Tensor:
+    def _target_clusters(self, targets: tf.Tensor) -> tf.Tensor:
         return tf.searchsorted(self.cutoffs, targets, side="right")
 
     def _with_tokens(

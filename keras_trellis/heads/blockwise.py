@@ -41,18 +41,18 @@ def blockwise_nll(
         plain: see `add_blockwise_nll`.
     """
     zeros = tf.zeros_like(at_least_float32(features[:, 0]))
-    of_words = 0, words.shape[0]
-    of_rows = 0, tf.shape(features)[0]
+    word_range = 0, words.shape[0]
+    row_range = 0, tf.shape(features)[0]
     chain = features, zeros, words, bias
-    _, nll, _, _ = add_blockwise_nll(chain, targets, of_words, of_rows, plain)
+    _, nll, _, _ = add_blockwise_nll(chain, targets, word_range, row_range, plain)
     return nll
 
 
 def add_blockwise_nll(
     chain: Chain,
     targets: tf.Tensor,
-    of_words: tuple[int, int],
-    of_rows: tuple[Any, Any],
+    word_range: tuple[int, int],
+    row_range: tuple[Any, Any],
     plain: bool = False,
 ) -> Chain:
     """Adds the nll of some rows, by a softmax over some of the words, to that of the chain.
@@ -68,15 +68,15 @@ def add_blockwise_nll(
     Args:
         chain: features, the nll so far, words and biases.
         targets: int32 `[N]`.
-        of_words: the first word, and the one after the last.
-        of_rows: the first row, and the one after the last.
+        word_range: the first word, and the one after the last.
+        row_range: the first row, and the one after the last.
         plain: whether to use TensorFlow's own gradient, which keeps all tiles. A SavedModel needs
             it, since it cannot hold custom gradients.
 
     Returns:
-        The chain with the new nll.
+        the chain with the new nll.
     """
-    first, end = of_words
+    first, end = word_range
     # Make equal parts: under XLA all blocks have one size.
     parts = math.ceil((end - first) / WORDS)
     limit = math.ceil((end - first) / parts)
@@ -84,8 +84,8 @@ def add_blockwise_nll(
     def add(
         features: tf.Tensor, total: tf.Tensor, words: tf.Tensor, bias: tf.Tensor
     ) -> Any:
-        rows = _Range(*of_rows, BLOCK // limit, tf.shape(features)[0])
-        columns = _Range(*of_words, limit, tf.shape(words)[0])
+        rows = _Range(*row_range, BLOCK // limit, tf.shape(features)[0])
+        columns = _Range(*word_range, limit, tf.shape(words)[0])
         tiles = _Tiles(features, words, bias, targets, rows, columns)
         total, normalizers = tiles.add_nll(total)
 
@@ -134,24 +134,24 @@ class _Tiles(NamedTuple):
             sums: the gradients with respect to its results; the new gradients are added to them.
             normalizers: from `add_nll`.
         """
-        of_features, of_total, of_words, of_bias = sums
+        by_features, by_total, by_words, by_bias = sums
 
         def add_tile(row: _Block, column: _Block, sums: tuple) -> tuple:
-            of_features, of_words, of_bias = sums
+            by_features, by_words, by_bias = sums
             features, words, bias = self._tile_gradients(
-                row, column, normalizers, of_total
+                row, column, normalizers, by_total
             )
-            of_features = row.add_to(of_features, features)
-            of_words = column.add_to(of_words, words)
-            of_bias = column.add_to(of_bias, bias)
-            return of_features, of_words, of_bias
+            by_features = row.add_to(by_features, features)
+            by_words = column.add_to(by_words, words)
+            by_bias = column.add_to(by_bias, bias)
+            return by_features, by_words, by_bias
 
         def add_row(row: _Block, sums: tuple) -> tuple:
             return self.columns.fold(functools.partial(add_tile, row), sums)
 
-        sums = self.rows.fold(add_row, (of_features, of_words, of_bias))
-        of_features, of_words, of_bias = sums
-        return of_features, of_total, of_words, of_bias
+        sums = self.rows.fold(add_row, (by_features, by_words, by_bias))
+        by_features, by_words, by_bias = sums
+        return by_features, by_total, by_words, by_bias
 
     def _normalize(self, row: _Block) -> tuple:
         """Returns the log of a block's sums of exponentials, and the targets' logits."""
@@ -164,7 +164,7 @@ class _Tiles(NamedTuple):
             normalizer = log_add_exp(tf.reduce_logsumexp(logits, axis=-1), normalizer)
             return normalizer, picked
 
-        labels = row.of(self.targets)
+        labels = row.slice(self.targets)
         known = (self.columns.start <= labels) & (labels < self.columns.stop)
         zeros = tf.zeros_like(labels, at_least_float32(self.features).dtype)
         nothing = zeros - math.inf
@@ -176,34 +176,38 @@ class _Tiles(NamedTuple):
         row: _Block,
         column: _Block,
         normalizers: tf.Tensor,
-        of_total: tf.Tensor,
+        by_total: tf.Tensor,
     ) -> list[tf.Tensor]:
         """Returns the gradients with respect to a tile's features, words and bias."""
         tile = self._tile(row, column)
         with tf.GradientTape() as tape:
             tape.watch(tile)
             logits = dense_logits(*tile)
-        softmax = tf.exp(logits - row.of(normalizers)[:, None])
+        softmax = tf.exp(logits - row.slice(normalizers)[:, None])
         hits = tf.cast(self._hits(row, column), logits.dtype)
-        of_logits = (softmax - hits) * row.of(of_total)[:, None]
-        return tape.gradient(logits, tile, of_logits)
+        by_logits = (softmax - hits) * row.slice(by_total)[:, None]
+        return tape.gradient(logits, tile, by_logits)
 
     def _tile(self, row: _Block, column: _Block) -> tuple:
         """Returns the features of a block, and the words and biases of a block."""
-        return row.of(self.features), column.of(self.words), column.of(self.bias)
+        return (
+            row.slice(self.features),
+            column.slice(self.words),
+            column.slice(self.bias),
+        )
 
     def _hits(self, row: _Block, column: _Block) -> tf.Tensor:
         """Returns which logits of a tile belong to targets: booleans `[rows, columns]`."""
-        labels = row.of(self.targets)
-        places = column.of(tf.range(self.words.shape[0]))
+        labels = row.slice(self.targets)
+        places = column.slice(tf.range(self.words.shape[0]))
         return labels[:, None] == places
 
 
 class _Block(NamedTuple):
     """Consecutive rows, or words, of `[N, ...]`.
 
-    `of` cuts twice: first `most` rows from `begin`, then `size` of these from `offset`. XLA knows
-    `most`, so it computes no more rows than that.
+    `slice` cuts twice: first `most` rows from `begin`, then `size` of these from `offset`. XLA
+    knows `most`, so it computes no more rows than that.
     """
 
     begin: tf.Tensor
@@ -211,14 +215,14 @@ class _Block(NamedTuple):
     offset: tf.Tensor
     size: tf.Tensor
 
-    def of(self, values: tf.Tensor) -> tf.Tensor:
+    def slice(self, values: tf.Tensor) -> tf.Tensor:
         """Returns the block's rows of `[N, ...]`."""
         ahead = _cut(values, self.begin, self.most)
         return _cut(ahead, self.offset, self.size)
 
     def add_to(self, values: tf.Tensor, rows: tf.Tensor) -> tf.Tensor:
         """Adds rows to `[N, ...]` at the places of the block."""
-        places = self.of(tf.range(tf.shape(values)[0]))
+        places = self.slice(tf.range(tf.shape(values)[0]))
         return tf.tensor_scatter_nd_add(values, places[:, None], rows)
 
 

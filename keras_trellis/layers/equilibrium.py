@@ -15,7 +15,7 @@ from keras_trellis.engine import equilibrium, stack
 from keras_trellis.layers.trellis_base import TrellisBase
 from keras_trellis.types import Cache, Convergence, Number, State
 
-_OF_A_DEPTH = ("depth", "recompute", "staggered")  # arguments of TrellisLayer
+_DEPTH_ARGUMENTS = ("depth", "recompute", "staggered")  # arguments of TrellisLayer
 _INFINITE = "The depth is infinite; `max_iterations` bounds the work."
 
 
@@ -67,12 +67,12 @@ class EquilibriumTrellisLayer(TrellisBase):
         depth: the number of levels of one turn.
 
     Raises:
-        ValueError: if an argument is out of its range.
+        ValueError: an argument is out of its range.
     """
 
     _instead: ClassVar[dict[str, str]] = {
         **TrellisBase._instead,
-        **dict.fromkeys(_OF_A_DEPTH, _INFINITE),
+        **dict.fromkeys(_DEPTH_ARGUMENTS, _INFINITE),
         "unroll": (
             "Leave it out: its loop, over iterations or in a stack of groups over time, is never "
             "unrolled."
@@ -103,10 +103,10 @@ class EquilibriumTrellisLayer(TrellisBase):
             **changes: other arguments to use instead.
 
         Raises:
-            ValueError: if a variable does not fit the changed arguments.
+            ValueError: a variable does not fit the changed arguments.
         """
         config = layer.get_config()
-        for name in _OF_A_DEPTH:
+        for name in _DEPTH_ARGUMENTS:
             config.pop(name, None)
         equilibrium = cls.from_config(config | changes)
         if layer.built:
@@ -158,7 +158,7 @@ class EquilibriumTrellisLayer(TrellisBase):
             sequences,
             initial_state,
             mask,
-            kept=num_outputs,
+            num_outputs=num_outputs,
             solver=self._solver(training),
         )
         return self._outputs(hidden), state, convergence

@@ -86,7 +86,7 @@ class SequenceHooks:
                 all. What only other outputs depend on need not be computed.
 
         Returns:
-            The outputs `[B, T, output_units]`, or the last `num_outputs` steps of them
+            the outputs `[B, T, output_units]`, or the last `num_outputs` steps of them
             (`core.convolution.last_steps`), which are fewer where T is less. The output at a masked
             step is a copy of the output at the valid step before it, and zero where no valid step
             has been, also if there is an `initial_state`, as in an LSTM.
@@ -113,7 +113,7 @@ class SequenceHooks:
             training: whether dropout is applied; true only in a `stateful` layer.
 
         Returns:
-            The outputs `[B, n, output_units]`. A masked step that opens the chunk repeats the last
+            the outputs `[B, n, output_units]`. A masked step that opens the chunk repeats the last
             output of the chunk before: the cache has to hold that output, unless the rest of the
             cache gives it. Before any valid step it is zero, or the output of the `initial_state`
             that the cache was made of.
@@ -133,7 +133,7 @@ class SequenceHooks:
             state: each `[B, units]`, as `state_units` has them.
 
         Returns:
-            A nest (a tuple, best a named one) of tensors whose first axis is B. Its field `state`
+            a nest (a tuple, best a named one) of tensors whose first axis is B. Its field `state`
             has the states after the last valid step, a tuple of `[B, units]` each; a cache without
             such a field is itself that tuple.
         """

@@ -33,9 +33,9 @@ def check_shape(layer: Any, shape: Sequence[int | None]) -> None:
 def check_symbols(layer: Any, sequences: Any, initial_state: Any) -> None:
     """Refuses the symbolic tensors of a functional model that are no real numbers."""
     checks.check_real("sequences", sequences.dtype, layer.compute_dtype)
-    for each in tf.nest.flatten(initial_state):
-        if each is not None:
-            checks.check_real("initial_state", each.dtype, layer.compute_dtype)
+    for tensor in tf.nest.flatten(initial_state):
+        if tensor is not None:
+            checks.check_real("initial_state", tensor.dtype, layer.compute_dtype)
 
 
 def check_options(
@@ -62,14 +62,14 @@ def check_options(
 def check_cache(cache: Any, expected: Any) -> None:
     """Refuses a cache that is no nest of tensors of the expected shapes."""
     wanted = tf.nest.flatten(expected)
-    found = [getattr(each, "shape", None) for each in tf.nest.flatten(cache)]
-    fits = isinstance(cache, type(expected)) and len(found) == len(wanted)
+    shapes = [getattr(tensor, "shape", None) for tensor in tf.nest.flatten(cache)]
+    fits = isinstance(cache, type(expected)) and len(shapes) == len(wanted)
     if fits:
-        fits = all(map(tf.TensorShape.is_compatible_with, wanted, found))
+        fits = all(map(tf.TensorShape.is_compatible_with, wanted, shapes))
     if not fits:
         raise ValueError(
             f"`cache` must be what `get_initial_cache` or `stream` returns, of shapes {wanted}. "
-            f"Received: {type(cache).__name__} of shapes {found}"
+            f"Received: {type(cache).__name__} of shapes {shapes}"
         )
 
 
@@ -81,7 +81,7 @@ def number_of_outputs(sequences: tf.Tensor, discard: int) -> Number | None:
     return None
 
 
-def warn_of_state(layer: Any, sequences: tf.Tensor) -> None:
+def warn_inexact_state(layer: Any, sequences: tf.Tensor) -> None:
     """Warns once for each layer whose inexact state is handed on step by step, as an LSTM's."""
     if not layer.warns_of_state or layer.state_is_exact or sequences.shape[1] != 1:
         return
@@ -95,14 +95,14 @@ def warn_of_state(layer: Any, sequences: tf.Tensor) -> None:
         "    cache = layer.get_initial_cache(batch_size, initial_state=states)\n"
         "    outputs, cache = layer.stream(step, cache)  # for each step, [batch_size, 1, p]",
         UserWarning,
-        stacklevel=_level_of_caller(inspect.currentframe()),
+        stacklevel=_caller_level(inspect.currentframe()),
     )
 
 
-def _level_of_caller(frame: Any) -> int:
+def _caller_level(frame: Any) -> int:
     """Returns the `stacklevel`, seen from a frame, of the first one outside of these packages."""
-    for level, (each, _) in enumerate(traceback.walk_stack(frame), start=1):
-        package, *_ = each.f_globals.get("__name__", "").split(".")
+    for level, (caller, _) in enumerate(traceback.walk_stack(frame), start=1):
+        package, *_ = caller.f_globals.get("__name__", "").split(".")
         if package not in ("keras_trellis", "keras", "tensorflow"):
             return level
     return 1
@@ -126,7 +126,7 @@ def dense_sequences(layer: Any, sequences: Any, mask: Any) -> tuple[Any, Any]:
 def checked_tensors(
     layer: Any, sequences: Any, initial_state: Any, mask: Any
 ) -> tuple[tf.Tensor, State | None, tf.Tensor | None]:
-    """Returns sequences and initial state in the compute dtype, and the mask [B, T].
+    """Returns sequences and initial state in the compute dtype, and the mask `[B, T]`.
 
     It builds a layer that is not built yet.
     """
@@ -153,7 +153,7 @@ def checked_tensors(
 
 
 def first_state(layer: Any, batch_size: Number, initial_state: Any) -> State:
-    """Returns the state that a cache begins with, each [B, units]; zeros for None."""
+    """Returns the state that a cache begins with, each `[B, units]`; zeros for None."""
     if layer.input_units is None:
         raise ValueError(
             "The layer must be built before its cache is known: call it once, or "
@@ -167,7 +167,7 @@ def first_state(layer: Any, batch_size: Number, initial_state: Any) -> State:
 
 
 def fitting_mask(mask: Any, shape: tf.TensorShape) -> tf.Tensor:
-    """Returns a mask as booleans [B, T]; refuses one of another shape than the sequences."""
+    """Returns a mask as booleans `[B, T]`; refuses one of another shape than the sequences."""
     mask = masks.flat(mask)
     if mask.shape.rank != 2 or not mask.shape.is_compatible_with(shape):
         raise ValueError(
@@ -180,7 +180,7 @@ def fitting_mask(mask: Any, shape: tf.TensorShape) -> tf.Tensor:
 def _state(
     layer: Any, initial_state: Any, batch_size: int | None, rows: Number
 ) -> State:
-    """Returns the initial state in the compute dtype, each [B, units].
+    """Returns the initial state in the compute dtype, each `[B, units]`.
 
     Args:
         layer: the layer.
@@ -191,16 +191,16 @@ def _state(
     if not isinstance(initial_state, (list, tuple)):
         initial_state = [initial_state]
     dtype = layer.compute_dtype
-    states = [checks.real("initial_state", each, dtype) for each in initial_state]
+    states = [checks.real("initial_state", state, dtype) for state in initial_state]
     expected = [[batch_size, units] for units in layer.state_units]
     if len(states) != len(expected) or not all(map(_fits, states, expected)):
         raise ValueError(
             f"`initial_state` must be {len(expected)} tensor(s) of the shapes {expected}. "
-            f"Received: initial_state of shapes {[each.shape.as_list() for each in states]}"
+            f"Received: initial_state of shapes {[state.shape.as_list() for state in states]}"
         )
-    for place, each in enumerate(states):
-        if each.shape[0] == 1:
-            states[place] = tf.broadcast_to(each, [rows, each.shape[1]])
+    for place, state in enumerate(states):
+        if state.shape[0] == 1:
+            states[place] = tf.broadcast_to(state, [rows, state.shape[1]])
     return tuple(states)
 
 

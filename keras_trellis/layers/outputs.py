@@ -24,10 +24,10 @@ def call_results(
 
     Args:
         layer: the layer.
-        outputs: [B, T, output_units].
-        state: each [B, units].
-        auxiliary: the auxiliary outputs, [B, M, T, output_units], or None.
-        mask: the mask of the outputs, [B, T], or None.
+        outputs: `[B, T, output_units]`.
+        state: each `[B, units]`.
+        auxiliary: the auxiliary outputs, `[B, M, T, output_units]`, or None.
+        mask: the mask of the outputs, `[B, T]`, or None.
     """
     if mask is not None and layer.zero_output_for_mask:
         outputs = masks.zero_masked(outputs, mask)
@@ -36,13 +36,13 @@ def call_results(
     if not layer.return_sequences:  # zeros where there is no step
         nothing = zero_rows(outputs, layer.output_units)
         (outputs,) = masks.last_valid((outputs,), None, (nothing,))
-    found = [outputs]
+    results = [outputs]
     if layer.return_state:
-        found += state
+        results += state
     if auxiliary is not None:
-        found.append(auxiliary)
-    if len(found) > 1:
-        return tuple(found)
+        results.append(auxiliary)
+    if len(results) > 1:
+        return tuple(results)
     return outputs
 
 
@@ -53,7 +53,7 @@ def call_shapes(
 
     Args:
         layer: the layer.
-        sequences_shape: [B, T, p].
+        sequences_shape: `[B, T, p]`.
         auxiliary: the number of auxiliary outputs, M; 0 for none.
         discard: how many of the first outputs are left out.
     """
@@ -61,23 +61,23 @@ def call_shapes(
     steps: list[int | None] = []
     if layer.return_sequences:
         steps = [None if time is None else time - discard]
-    found = [(batch_size, *steps, layer.output_units)]
+    shapes = [(batch_size, *steps, layer.output_units)]
     if layer.return_state:
-        found += [(batch_size, units) for units in layer.state_units]
+        shapes += [(batch_size, units) for units in layer.state_units]
     if auxiliary:
-        found.append((batch_size, auxiliary, *steps, layer.output_units))
-    if len(found) > 1:
-        return tuple(found)
-    return found[0]
+        shapes.append((batch_size, auxiliary, *steps, layer.output_units))
+    if len(shapes) > 1:
+        return tuple(shapes)
+    return shapes[0]
 
 
 def call_mask(layer: Any, sequences: Any, mask: Any) -> Any:
     """Returns the mask of the outputs, that of the sequences; None for each state."""
     if isinstance(mask, (list, tuple)):
         mask = mask[0]
-    found = masks.of_steps(sequences, mask) if layer.return_sequences else None
-    if found is not None and layer.go_backwards:
-        found = keras.ops.flip(found, axis=1)
+    outputs_mask = masks.steps_mask(sequences, mask) if layer.return_sequences else None
+    if outputs_mask is not None and layer.go_backwards:
+        outputs_mask = keras.ops.flip(outputs_mask, axis=1)
     if not layer.return_state:
-        return found
-    return [found] + [None] * len(layer.state_units)
+        return outputs_mask
+    return [outputs_mask] + [None] * len(layer.state_units)

@@ -1,7 +1,7 @@
 """The cache of recurrent layers, and how they go on from it.
 
 The state of a recurrent layer is all that it needs of its past, so that cache and state are one
-thing: a flat tuple of tensors [B, units]. Only a masked step, which repeats the output before it,
+thing: a flat tuple of tensors `[B, units]`. Only a masked step, which repeats the output before it,
 needs more where that output is no part of the state: then the cache has it at its end.
 """
 
@@ -16,13 +16,13 @@ import tensorflow as tf
 from keras_trellis.core import masks
 from keras_trellis.core.convolution import time_steps, zero_rows
 from keras_trellis.engine import no_steps
-from keras_trellis.engine.depth_loop import with_shape_of
+from keras_trellis.engine.depth_loop import with_static_shape
 from keras_trellis.layers.inputs import check_cache
 from keras_trellis.types import State
 
 Run: TypeAlias = Callable[[tf.Tensor, State, tf.Tensor | None], tuple[tf.Tensor, State]]
-"""From sequences [B, T, p] with T >= 1, a state, and the mask of packed steps or None, to the
-outputs [B, T, units] and the state after the last valid step."""
+"""From sequences `[B, T, p]` with T >= 1, a state, and the mask of packed steps or None, to the
+outputs `[B, T, units]` and the state after the last valid step."""
 
 _CELLS = (keras.layers.LSTMCell, keras.layers.GRUCell, keras.layers.SimpleRNNCell)
 
@@ -61,12 +61,12 @@ def stream(
         layer: the layer, whose `get_initial_cache` makes such caches.
         cell: the cell that makes its output.
         run: runs the layer.
-        sequences: the next steps, [B, n, p].
+        sequences: the next steps, `[B, n, p]`.
         cache: the past.
-        mask: bool [B, n], or None.
+        mask: bool `[B, n]`, or None.
 
     Returns:
-        outputs [B, n, units] and the next cache.
+        outputs `[B, n, units]` and the next cache.
     """
     state = checked(layer, cache, tf.shape(sequences)[0])
     place = output_place(cell)
@@ -92,13 +92,13 @@ def run_valid(
 
     Args:
         run: runs the layer.
-        sequences: [B, T, p], of any number of steps.
+        sequences: `[B, T, p]`, of any number of steps.
         state: the state before the first step.
-        mask: bool [B, T], or None.
-        before: the output before the first step, [B, units]; None for zeros.
+        mask: bool `[B, T]`, or None.
+        before: the output before the first step, `[B, units]`; None for zeros.
 
     Returns:
-        outputs [B, T, units] and the state after the last valid step.
+        outputs `[B, T, units]` and the state after the last valid step.
     """
     plan = masks.packing(mask)
     packed = masks.pack(sequences, plan)
@@ -107,7 +107,7 @@ def run_valid(
         valid = tf.sequence_mask(plan.count, time_steps(packed))
     outputs, after = no_steps.run(run, packed, state, valid)
     # A loop over steps needs states of unchanging static shape.
-    after = tuple(map(with_shape_of, after, state))
+    after = tuple(map(with_static_shape, after, state))
     return masks.unpack(outputs, plan, before), after
 
 
@@ -115,5 +115,5 @@ def checked(layer: Any, cache: Any, rows: tf.Tensor) -> State:
     """Returns the tensors of a cache in the compute dtype."""
     cache = tuple(tf.nest.flatten(cache))
     begun: Any = layer.get_initial_cache(rows)
-    check_cache(cache, tuple(each.shape for each in begun))
-    return tuple(tf.cast(each, layer.compute_dtype) for each in cache)
+    check_cache(cache, tuple(tensor.shape for tensor in begun))
+    return tuple(tf.cast(tensor, layer.compute_dtype) for tensor in cache)

@@ -65,7 +65,7 @@ class RecurrentLayer(SequenceLayer):
         **kwargs: Any,
     ) -> None:
         listed = layers if isinstance(layers, (list, tuple)) else [layers]
-        layers = [deserialized(each) for each in listed]
+        layers = [deserialized(layer) for layer in listed]
         _check(layers)
         if kwargs.get("dtype") is None:
             kwargs["dtype"] = layers[0].dtype_policy
@@ -82,7 +82,7 @@ class RecurrentLayer(SequenceLayer):
     @property
     def state_units(self) -> tuple[int, ...]:
         """The number of channels of each tensor of the state."""
-        return tuple(each.shape[1] for each in self.get_initial_state(1))
+        return tuple(tensor.shape[1] for tensor in self.get_initial_state(1))
 
     def get_initial_state(self, batch_size: Number) -> list[tf.Tensor]:
         """Returns the state of no history: zeros `[B, units]`, unless a cell begins otherwise."""
@@ -168,7 +168,7 @@ def is_recurrent(value: Any) -> bool:
     """Returns whether a value is one of Keras's recurrent layers, or a sequence of them."""
     if not isinstance(value, (list, tuple)):
         value = [value]
-    return bool(value) and all(isinstance(each, keras.layers.RNN) for each in value)
+    return bool(value) and all(isinstance(layer, keras.layers.RNN) for layer in value)
 
 
 def deserialized(value: Any) -> Any:
@@ -189,10 +189,12 @@ def serialized(layer: keras.layers.Layer) -> dict[str, Any]:
 
 def _without_shapes(config: Any) -> Any:
     if isinstance(config, dict):
-        kept = {name: value for name, value in config.items() if name != "build_config"}
-        return {name: _without_shapes(value) for name, value in kept.items()}
+        entries = {
+            name: value for name, value in config.items() if name != "build_config"
+        }
+        return {name: _without_shapes(value) for name, value in entries.items()}
     if isinstance(config, (list, tuple)):
-        return [_without_shapes(each) for each in config]
+        return [_without_shapes(entry) for entry in config]
     return config
 
 

@@ -13,6 +13,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from keras_trellis.core.constructors import FullSignature
 from keras_trellis.core.convolution import last_steps
 from keras_trellis.layers.hooks import SequenceHooks
 from keras_trellis.layers.inputs import (
@@ -23,7 +24,7 @@ from keras_trellis.layers.inputs import (
     dense_sequences,
     first_state,
     number_of_outputs,
-    warn_of_state,
+    warn_inexact_state,
 )
 from keras_trellis.layers.outputs import call_mask, call_results, call_shapes
 from keras_trellis.layers.stateful import CacheVariables, Stateful
@@ -66,6 +67,7 @@ class SequenceLayer(SequenceHooks, Stateful, keras.layers.Layer):
             trained, from window to window, and generates by `stream`.
     """
 
+    __signature__ = FullSignature()
     built: bool
 
     def __init__(
@@ -144,20 +146,20 @@ class SequenceLayer(SequenceHooks, Stateful, keras.layers.Layer):
                 the paper's text: after depth - n, depth - 2n, ... levels. The lowest comes first.
 
         Returns:
-            The outputs `[B, T - discard, output_units]`, or `[B, output_units]` of the last step
+            the outputs `[B, T - discard, output_units]`, or `[B, output_units]` of the last step
             without `return_sequences`. More results make a tuple: the outputs; with
             `return_state` the states, each `[B, units]`; with `auxiliary_every` the auxiliary
             outputs `[B, M, T - discard, output_units]`.
 
         Raises:
-            ValueError: if an argument does not fit the layer or the sequences.
+            ValueError: an argument does not fit the layer or the sequences.
         """
         check_options(self, depth, auxiliary_every, discard)
         levels = self.collected_levels(depth, auxiliary_every, auxiliary_from)
         sequences, mask = dense_sequences(self, sequences, mask)
         sequences, initial, mask = checked_tensors(self, sequences, initial_state, mask)
         if initial is not None and not (training or self.stateful):
-            warn_of_state(self, sequences)
+            warn_inexact_state(self, sequences)
         if self.go_backwards:
             sequences = tf.reverse(sequences, axis=[1])
             mask = None if mask is None else tf.reverse(mask, axis=[1])
@@ -275,13 +277,13 @@ class SequenceLayer(SequenceHooks, Stateful, keras.layers.Layer):
             auxiliary_from: as for `call`.
 
         Returns:
-            The outputs `[B, T - discard, output_units]`; the states at the last valid step, each
+            the outputs `[B, T - discard, output_units]`; the states at the last valid step, each
             `[B, units]`; and one more result of the layer. For a `TrellisLayer` it is the auxiliary
             outputs `[B, M, T - discard, output_units]` or None; for an `EquilibriumTrellisLayer`
             the `Convergence`.
 
         Raises:
-            ValueError: if an argument does not fit the layer or the sequences.
+            ValueError: an argument does not fit the layer or the sequences.
         """
         levels = self.collected_levels(depth, auxiliary_every, auxiliary_from)
         sequences, initial, mask = checked_tensors(self, sequences, initial_state, mask)
@@ -300,7 +302,7 @@ class SequenceLayer(SequenceHooks, Stateful, keras.layers.Layer):
                 computes what one call with this `initial_state` does.
 
         Returns:
-            A nest of tensors whose first axis is B, in the form that `stream` takes and returns.
+            a nest of tensors whose first axis is B, in the form that `stream` takes and returns.
 
         Raises:
             ValueError: the layer is not built, or the states do not fit it.

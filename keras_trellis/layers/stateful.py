@@ -11,7 +11,7 @@ import tensorflow as tf
 from keras_trellis.types import State
 
 
-def state_of(cache: Any) -> tuple[Any, ...]:
+def cached_state(cache: Any) -> tuple[Any, ...]:
     """Returns the state in a cache. That of a recurrent layer has no name: it is the cache."""
     return getattr(cache, "state", cache)
 
@@ -40,7 +40,7 @@ class CacheVariables(tf.Module):
     @property
     def state(self) -> tuple[tf.Variable, ...]:
         """The variables of the cache's state."""
-        return state_of(self._cache)
+        return cached_state(self._cache)
 
     def advance(
         self,
@@ -55,12 +55,12 @@ class CacheVariables(tf.Module):
         Args:
             stream: from sequences, a cache, a mask and `training` to outputs and the next cache.
             begin: the cache to begin with; None to continue the batch before.
-            sequences: [B, T, p].
-            mask: bool [B, T], or None.
+            sequences: `[B, T, p]`.
+            mask: bool `[B, T]`, or None.
             training: whether dropout is applied.
 
         Returns:
-            The outputs and the state after the last step.
+            the outputs and the state after the last step.
         """
         rows = self.state[0].shape[0]
         if sequences.shape[0] not in (None, rows):
@@ -71,7 +71,7 @@ class CacheVariables(tf.Module):
         cache = self.read() if begin is None else begin
         outputs, cache = stream(sequences, cache, mask, training)
         self.write(cache)
-        return outputs, state_of(cache)
+        return outputs, cached_state(cache)
 
     def read(self) -> Any:
         """Returns the variables' values."""
@@ -96,7 +96,7 @@ class StateVariable(np.lib.mixins.NDArrayOperatorsMixin):
     It is not the variable itself: a layer that is given another state has to forget its cache too.
 
     Args:
-        variable: the state, [B, units].
+        variable: the state, `[B, units]`.
         restart: is called after another value was assigned.
     """
 
@@ -107,13 +107,13 @@ class StateVariable(np.lib.mixins.NDArrayOperatorsMixin):
         self.dtype = variable.dtype
 
     def assign(self, value: Any) -> None:
-        """Lets the layer go on from a value [B, units], as from an `initial_state`."""
+        """Lets the layer go on from a value `[B, units]`, as from an `initial_state`."""
         self._variable.assign(tf.cast(value, self.dtype))
         self._restart()
 
     @property
     def value(self) -> tf.Tensor:
-        """The present value, [B, units]."""
+        """The present value, `[B, units]`."""
         return self._variable.read_value()
 
     def numpy(self) -> np.ndarray:
@@ -127,7 +127,8 @@ class StateVariable(np.lib.mixins.NDArrayOperatorsMixin):
         self, ufunc: Any, method: str, *inputs: Any, **options: Any
     ) -> Any:
         arrays = [
-            each.numpy() if isinstance(each, StateVariable) else each for each in inputs
+            value.numpy() if isinstance(value, StateVariable) else value
+            for value in inputs
         ]
         return getattr(ufunc, method)(*arrays, **options)
 
@@ -169,7 +170,7 @@ class Stateful:
 
     def _restart(self) -> None:
         """Drops the cache, except the state."""
-        self._past.write(self.cache_of_state(state_of(self._past.read())))
+        self._past.write(self.cache_of_state(cached_state(self._past.read())))
 
     def reset_state(self) -> None:
         """Resets the cache of a stateful layer."""

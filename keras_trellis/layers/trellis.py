@@ -86,8 +86,8 @@ class TrellisLayer(TrellisBase):
         weight_normalization: write the input and the hidden kernel each as g v / ||v||, for each
             output channel. This adds `kernel_scale` and `recurrent_scale`, which start at ||v||,
             so that nothing changes at the start.
-        dropout: rate of the input dropout, one mask [B, 1, p] a call.
-        recurrent_dropout: rate of the variational hidden dropout: one mask [B, 1, units] a call
+        dropout: rate of the input dropout, one mask `[B, 1, p]` a call.
+        recurrent_dropout: rate of the variational hidden dropout: one mask `[B, 1, units]` a call
             on what enters the convolution of every level, the initial state included; never on
             the state that the gate reads.
         weight_dropout: rate of DropConnect on the taps that read the past (all if k = 1) of both
@@ -115,23 +115,23 @@ class TrellisLayer(TrellisBase):
         kernel_constraint: constraint on the input kernel.
         recurrent_constraint: constraint on the hidden kernel.
         bias_constraint: constraint on the bias. Constraints and regularizers of kernels are given
-            [k * input channels, output channels], an LSTM's kernel with taps as more inputs:
+            `[k * input channels, output channels]`, an LSTM's kernel with taps as more inputs:
             `MaxNorm(1)` bounds the norm of each output channel over all taps and inputs. So is an
             `Identity` initializer, the oldest tap first.
         seed: seed of the dropout masks.
         **kwargs: `name`, `dtype`, `trainable`, `activity_regularizer` of `keras.layers.Layer`.
 
     Attributes:
-        kernel: [k, p, blocks * units] (groups: [1, p, blocks * units / G], or with
-            `inject_groups` [1, p, blocks * units]).
-        recurrent_kernel: [k, units, blocks * units] (groups: see
+        kernel: `[k, p, blocks * units]` (groups: `[1, p, blocks * units / G]`, or with
+            `inject_groups` `[1, p, blocks * units]`).
+        recurrent_kernel: `[k, units, blocks * units]` (groups: see
             `keras_trellis.core.kernels.expand_group_hidden`). LSTM blocks stand in Keras's order i,
             f, c, o; tap k - 1 reads the present step.
-        bias: [blocks * units].
+        bias: `[blocks * units]`.
 
     Raises:
-        ValueError: if an argument is out of its range or unknown.
-        TypeError: if `units` or `depth` is missing.
+        ValueError: an argument is out of its range or unknown.
+        TypeError: `units` or `depth` is missing.
     """
 
     _instead: ClassVar[dict[str, str]] = TrellisBase._instead | {
@@ -192,7 +192,7 @@ class TrellisLayer(TrellisBase):
             initial_state,
             mask,
             stops=levels,
-            kept=num_outputs,
+            num_outputs=num_outputs,
             training=training,
             recompute=self.recompute,
         )

@@ -35,7 +35,7 @@ _PLAIN = (
     "use_bias",
     "unit_forget_bias",
 )
-_OF_AN_LSTM = {
+_LSTM_HINTS = {
     "activation": "It belongs to the gate: `gate=keras_trellis.LSTMGate(activation=...)`.",
     "recurrent_activation": (
         "It belongs to the gate: `gate=keras_trellis.LSTMGate(recurrent_activation=...)`."
@@ -52,7 +52,7 @@ class TrellisBase(WeightArguments, SequenceLayer):
     dropout: Any = Rate()
     recurrent_dropout: Any = Rate()
     weight_dropout: Any = Rate()
-    _instead: ClassVar[dict[str, str]] = _OF_AN_LSTM
+    _instead: ClassVar[dict[str, str]] = _LSTM_HINTS
 
     @constructor
     def __init__(
@@ -119,20 +119,20 @@ class TrellisBase(WeightArguments, SequenceLayer):
         )
         if self.depth > _MANY_LEVELS:
             warnings.warn(
-                self._cost_of_levels(), UserWarning, stacklevel=3
+                self._depth_cost(), UserWarning, stacklevel=3
             )  # through `constructor`
 
-    def _cost_of_levels(self) -> str:
+    def _depth_cost(self) -> str:
         """Says what so many levels cost."""
         channels = self.gate.blocks * self.units
         products = self.depth * self.kernel_size * self.units * channels
-        kept = self.depth * (channels + self.gate.states * self.units)
-        size = tf.as_dtype(self.compute_dtype).size
+        activations = self.depth * (channels + self.gate.states * self.units)
+        megabytes = activations * tf.as_dtype(self.compute_dtype).size / 1e6
         doubling = self.depth.bit_length()
         return (
             "`depth` is the number of levels, not of time steps, and a call computes them all. "
             f"One time step of one row takes {products:,} multiplications, and in training keeps "
-            f"up to {kept * size / 1e6:,.1f} MB (less with `recompute`). To see {self.depth:,} "
+            f"up to {megabytes:,.1f} MB (less with `recompute`). To see {self.depth:,} "
             "steps, few levels are enough if their dilation doubles: "
             f"`depth={doubling}, dilation_rate=[2**i for i in range({doubling})]`. "
             f"Received: depth={self.depth}"
@@ -304,7 +304,7 @@ class TrellisBase(WeightArguments, SequenceLayer):
         return kernels.weight_normalized(kernel, tf.convert_to_tensor(scale))
 
     def _outputs(self, hidden: tf.Tensor) -> tf.Tensor:
-        """Returns the output channels of h, [B, T, output_units]."""
+        """Returns the output channels of h, `[B, T, output_units]`."""
         return hidden[..., self.units - self.output_units :]
 
     def cache_of_state(self, state: State) -> Cache:

@@ -133,7 +133,7 @@ class TrellisClassifier(keras.Model):
             sample_weight = _one_a_row("sample_weight", sample_weight, rows, "weights")
         # Keras sums over the replicas.
         replicas = tf.distribute.get_strategy().num_replicas_in_sync
-        penalties = [tf.cast(each, tf.float32) / replicas for each in self.losses]
+        penalties = [tf.cast(penalty, tf.float32) / replicas for penalty in self.losses]
         return tf.add_n([cross_entropy(y, y_pred, sample_weight), *penalties])
 
     def call(
@@ -165,7 +165,7 @@ class TrellisClassifier(keras.Model):
         drops = training and (self.dropout or self.output_dropout)
         seed = dropout.next_seed(self.seed_generator) if drops else None
         sequences = _drop("elements", sequences, self.dropout, seed)
-        how = sequence_layer.of_depth(self.trellis, depth)
+        how = sequence_layer.depth_argument(self.trellis, depth)
         outputs = self.trellis(sequences, mask=mask, training=training, **how)
         logits = heads.at_least_float32(self.dense(outputs))
         return _drop("logits", logits, self.output_dropout, seed)
@@ -238,7 +238,7 @@ def _permutation(value: Any) -> tuple[int, ...] | None:
     if value is None:
         return None
     try:
-        numbers = tuple(operator.index(each) for each in value)
+        numbers = tuple(operator.index(index) for index in value)
     except TypeError:
         numbers = ()
     if not numbers or sorted(numbers) != list(range(len(numbers))):

@@ -92,12 +92,12 @@ def filter_log_probs(
 
     def filtered() -> tf.Tensor:
         ordered = tf.sort(log_probs, axis=-1, direction="DESCENDING")
-        kept = tf.range(size) < top_k
-        probabilities = tf.nn.softmax(_only(kept, ordered))
+        chosen = tf.range(size) < top_k
+        probabilities = tf.nn.softmax(_only(chosen, ordered))
         before = tf.cumsum(probabilities, axis=-1, exclusive=True)
         # The sum may round to 1 before the last token; a `top_p` of 1 keeps all of them anyway.
-        kept &= (before < top_p) | (top_p >= 1)
-        candidates = tf.where(kept, ordered, ordered.dtype.max)
+        chosen &= (before < top_p) | (top_p >= 1)
+        candidates = tf.where(chosen, ordered, ordered.dtype.max)
         least = tf.reduce_min(candidates, axis=-1, keepdims=True)
         return _only(log_probs >= least, log_probs)
 
@@ -115,7 +115,7 @@ def penalties(forbidden_ids: Any, log_probs: tf.Tensor) -> tf.Tensor:
         log_probs: `[B, V]`, of any draw.
 
     Returns:
-        Minus infinity for the tokens that are forbidden, 0 for the others.
+        minus infinity for the tokens that are forbidden, 0 for the others.
     """
     rows = tf.shape(log_probs)[0]
     ids = tf.cast(forbidden_ids, tf.int32)
@@ -329,12 +329,12 @@ def _gumbel(seeds: tf.Tensor, step: Any, log_probs: tf.Tensor) -> tf.Tensor:
     steps = tf.broadcast_to(number, tf.shape(seeds)[:1])
     words = tf.shape(log_probs)[1:]
 
-    def bits_of(row: tuple[tf.Tensor, tf.Tensor]) -> tf.Tensor:
+    def row_bits(row: tuple[tf.Tensor, tf.Tensor]) -> tf.Tensor:
         seed = dropout.fold_in(*row)
         return dropout.uniform_bits(words, seed)
 
     result = tf.TensorSpec(log_probs.shape[1:], tf.uint32)
-    bits = tf.map_fn(bits_of, (seeds, steps), fn_output_signature=result)
+    bits = tf.map_fn(row_bits, (seeds, steps), fn_output_signature=result)
     # The middles of 2^23 equal parts of (0, 1): the logarithms stay finite at both ends.
     part = tf.bitwise.right_shift(bits, tf.constant(9, tf.uint32))
     uniform = (tf.cast(part, log_probs.dtype) + 0.5) * 2.0**-23
@@ -345,8 +345,8 @@ def _argmax(scores: tf.Tensor) -> tf.Tensor:
     return tf.argmax(scores, axis=-1, output_type=tf.int32)
 
 
-def _only(kept: tf.Tensor, values: tf.Tensor) -> tf.Tensor:
-    return tf.where(kept, values, tf.constant(-np.inf, values.dtype))
+def _only(chosen: tf.Tensor, values: tf.Tensor) -> tf.Tensor:
+    return tf.where(chosen, values, tf.constant(-np.inf, values.dtype))
 
 
 def _column(value: Any, dtype: tf.DType) -> tf.Tensor:

@@ -119,15 +119,7 @@ class TrellisLM(Scoring):
         self.seed_generator = dropout.generator_for(
             seed, self.embedding_dropout, self.output_dropout
         )
-        if embeddings_initializer is None:
-            embeddings_initializer = keras.initializers.RandomUniform(-0.1, 0.1)
-        self.embedding = keras.layers.Embedding(
-            self.vocabulary_size,
-            self.embedding_units,
-            embeddings_initializer=embeddings_initializer,
-            dtype=self.dtype_policy,
-            name="embedding",
-        )
+        self.embedding = self._new_embedding(embeddings_initializer)
         self.trellis = sequence_layer.prepared(
             trellis, "a language model", returns_all=True
         )
@@ -135,7 +127,21 @@ class TrellisLM(Scoring):
             self.trellis, auxiliary_every, self.auxiliary_from, self.auxiliary_weight
         )
         self.head = heads.get(head, dtype=self.dtype_policy, name="head")
-        # Built here, so that no method has to ask whether it is the first one.
+        self._finish()
+
+    def _new_embedding(self, initializer: Any) -> keras.layers.Embedding:
+        if initializer is None:
+            initializer = keras.initializers.RandomUniform(-0.1, 0.1)
+        return keras.layers.Embedding(
+            self.vocabulary_size,
+            self.embedding_units,
+            embeddings_initializer=initializer,
+            dtype=self.dtype_policy,
+            name="embedding",
+        )
+
+    def _finish(self) -> None:
+        """Builds the model and calls it once, so that no method has to ask whether it is built."""
         self.build((None, None))
         self.head.take()
         ids = tf.zeros([1, 1], tf.int32)
@@ -186,8 +192,8 @@ class TrellisLM(Scoring):
         if tf.is_tensor(ids) and ids.dtype.is_floating:
             ids = tf.cast(ids, tf.int32)
         ids, mask = self.checked_tokens("ids", ids, mask)
-        found = passes.features(self, ids, mask=mask, training=training)
-        return passes.logits(self, found.dropped, training)
+        features = passes.features(self, ids, mask=mask, training=training)
+        return passes.logits(self, features.dropped, training)
 
     def compute_output_shape(self, input_shape: Sequence[int | None]) -> tuple:
         """`[B, T]` -> `[B, T, V]`."""

@@ -13,7 +13,7 @@ from keras_trellis import arguments
 from keras_trellis.layers.recurrent import MEANINGLESS
 from keras_trellis.layers.trellis import TrellisLayer
 
-_OF_EVERY_MODEL = {"name", "dtype", "trainable"}
+_MODEL_ARGUMENTS = {"name", "dtype", "trainable"}
 _FIXED = ("return_sequences", "return_state", *MEANINGLESS)
 
 
@@ -28,7 +28,7 @@ def accepts_layer_arguments(constructor: Callable) -> Callable:
     def construct(self: Any, *args: Any, **kwargs: Any) -> None:
         units = [*args[1:2], kwargs.get("units")]
         is_old = len(args) >= 3 or any(
-            isinstance(each, numbers.Integral) for each in units
+            isinstance(value, numbers.Integral) for value in units
         )
         if is_old:
             named = zip((size, "units", "depth"), args, strict=False)
@@ -52,33 +52,33 @@ def composed(model: type, config: Mapping[str, Any]) -> dict[str, Any]:
     """
     if "trellis" in config:
         return dict(config)
-    of_layer, of_model = split(model, config)
+    layer_arguments, model_arguments = split(model, config)
     for name in _FIXED:
-        if name in of_layer:
+        if name in layer_arguments:
             raise ValueError(
                 f"`{name}` is an argument of TrellisLayer that a model sets itself. "
                 f"Received: {name}={config[name]!r}"
             )
-    if of_layer.get("output_units") is None:
+    if layer_arguments.get("output_units") is None:
         followed = "embedding_units" if "embedding_units" in config else "classes"
-        of_layer["output_units"] = arguments.positive(followed, config[followed])
-    layer = TrellisLayer(**of_layer, dtype=config.get("dtype"), name="trellis")
-    return {**of_model, "trellis": layer}
+        layer_arguments["output_units"] = arguments.positive(followed, config[followed])
+    layer = TrellisLayer(**layer_arguments, dtype=config.get("dtype"), name="trellis")
+    return {**model_arguments, "trellis": layer}
 
 
 def split(
     model: type, given: Mapping[str, Any]
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """Returns the arguments of a model's layer and those of the model; both get the seed."""
-    own = _OF_EVERY_MODEL | inspect.signature(model.__init__).parameters.keys()  # type: ignore
-    of_layer = {}
-    of_model = {}
+    own = _MODEL_ARGUMENTS | inspect.signature(model.__init__).parameters.keys()  # type: ignore
+    layer_arguments = {}
+    model_arguments = {}
     for name, value in given.items():
         if name in own:
-            of_model[name] = value
+            model_arguments[name] = value
         if name not in own or name == "seed":
-            of_layer[name] = value
-    return of_layer, of_model
+            layer_arguments[name] = value
+    return layer_arguments, model_arguments
 
 
 def _warn(model: str, size: Any, layer: TrellisLayer) -> None:

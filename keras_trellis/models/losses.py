@@ -47,6 +47,7 @@ def sums(
         training: whether the head drops.
     """
     raw, dropped, auxiliary, _ = features
+    # A change from one step to the next counts as much as the step that counts less.
     pairs = tf.minimum(weights[:, 1:], weights[:, :-1])
     zero = tf.zeros((), weights.dtype)
     terms = dict.fromkeys(LossTerms._fields, zero)

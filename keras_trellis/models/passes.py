@@ -49,8 +49,8 @@ def embed(
     if not (training and model.embedding_dropout):
         return words
     shape = (model.vocabulary_size, 1)
-    kept = _mask(model, "words", shape, model.embedding_dropout, words.dtype)
-    return words * tf.gather(kept, ids)
+    mask = _mask(model, "words", shape, model.embedding_dropout, words.dtype)
+    return words * tf.gather(mask, ids)
 
 
 def features(
@@ -107,8 +107,8 @@ def read(
     """
     if cache is not None:
         return stream(model, ids, cache, mask)
-    found = features(model, ids, initial_state=initial_state, mask=mask)
-    return found.raw, found.state
+    results = features(model, ids, initial_state=initial_state, mask=mask)
+    return results.raw, results.state
 
 
 def prefill(
@@ -151,11 +151,15 @@ def nll(
     outputs: tf.Tensor,
     targets: tf.Tensor,
     training: bool = False,
-    **of_head: Any,
+    **head_arguments: Any,
 ) -> tf.Tensor:
     """Returns the negative log-likelihood of each target, in nats; see the head's `nll`."""
     return model.head.nll(
-        outputs, targets, model.embedding.embeddings, training=training, **of_head
+        outputs,
+        targets,
+        model.embedding.embeddings,
+        training=training,
+        **head_arguments,
     )
 
 

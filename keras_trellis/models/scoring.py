@@ -71,7 +71,7 @@ class Scoring(Streaming, OwnLoss):
                 f"Received: discard={discard}"
             )
         targets, weights = scored(self, targets, ids, mask, sample_weight)
-        found = self._features(
+        features = self._features(
             ids,
             training,
             initial_state=initial_state,
@@ -81,8 +81,8 @@ class Scoring(Streaming, OwnLoss):
         )
         targets = targets[:, discard:]
         weights = weights[:, discard:]
-        terms, totals = losses.sums(self, found, targets, weights, training)
-        return losses.means(terms, totals), found.state
+        terms, totals = losses.sums(self, features, targets, weights, training)
+        return losses.means(terms, totals), features.state
 
     def score(
         self,
@@ -113,7 +113,7 @@ class Scoring(Streaming, OwnLoss):
                 vocabulary, the shape of `targets` or `mask` is not that of `ids`, or `epsilon` is
                 given for another head.
         """
-        of_head = _of_mixture(self.head, epsilon)
+        head_arguments = _mixture_arguments(self.head, epsilon)
         if cache is not None and initial_state is not None:
             raise ValueError(
                 "`score` takes `initial_state` or `cache`, not both. Received: both of them"
@@ -125,7 +125,7 @@ class Scoring(Streaming, OwnLoss):
         outputs, after = passes.read(
             self, ids, cache=cache, initial_state=initial_state, mask=mask
         )
-        nll = passes.nll(self, outputs, targets, **of_head)
+        nll = passes.nll(self, outputs, targets, **head_arguments)
         return where_valid(mask, nll), after
 
     def own_loss(
@@ -140,9 +140,9 @@ class Scoring(Streaming, OwnLoss):
             )
         ids, _ = self.checked_tokens("x", ids)
         targets, weights = scored(self, targets, ids, None, sample_weight, ("y", "x"))
-        found = self._features(ids, training)
-        terms, totals = losses.sums(self, found, targets, weights, training)
-        return terms, totals, passes.logits(self, found.dropped, training)
+        features = self._features(ids, training)
+        terms, totals = losses.sums(self, features, targets, weights, training)
+        return terms, totals, passes.logits(self, features.dropped, training)
 
     def _features(
         self,
@@ -157,7 +157,7 @@ class Scoring(Streaming, OwnLoss):
         return passes.features(self, ids, training=training, **how)
 
 
-def _of_mixture(head: heads.Head, epsilon: float | None) -> dict[str, Any]:
+def _mixture_arguments(head: heads.Head, epsilon: float | None) -> dict[str, Any]:
     """Returns the argument `epsilon` of a mixture's `nll`; no other head has it."""
     if epsilon is None:
         return {}

@@ -160,14 +160,14 @@ def run(
         **how: `initial_state`, `mask` and `training` of the call.
 
     Returns:
-        The outputs `[B, T - discard, output_units]`, the state after the last valid time step, and
+        the outputs `[B, T - discard, output_units]`, the state after the last valid time step, and
         the outputs of inner levels `[B, M, T - discard, output_units]`, or None.
     """
     if auxiliary_every is not None:
         how["auxiliary_every"] = auxiliary_every
         if auxiliary_from != "bottom":  # a layer need not have the argument
             how["auxiliary_from"] = auxiliary_from
-    how |= of_depth(layer, depth)
+    how |= depth_argument(layer, depth)
     if discard and _takes(layer, "discard"):
         how["discard"] = discard
         discard = 0
@@ -176,7 +176,7 @@ def run(
     return outputs[:, discard:], tuple(state), auxiliary
 
 
-def of_depth(layer: Any, depth: int | None) -> dict[str, int]:
+def depth_argument(layer: Any, depth: int | None) -> dict[str, int]:
     """Returns the argument of a layer's call by which it runs so many levels.
 
     Raises:

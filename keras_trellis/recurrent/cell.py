@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from keras_trellis import arguments
 from keras_trellis.core import checks
-from keras_trellis.core.constructors import constructor
+from keras_trellis.core.constructors import FullSignature, constructor
 from keras_trellis.core.dropout import Rate, generator_for, next_seed, stream_mask
 from keras_trellis.core.weight_arguments import WeightArguments
 from keras_trellis.engine.recurrence import Recurrent, plain_reads
@@ -60,6 +60,7 @@ class GatedCell(WeightArguments):
         ValueError: an argument is not what it must be.
     """
 
+    __signature__ = FullSignature()
     biases: ClassVar[dict[str, tuple[float, ...]]] = {"paper": (), "released": (1.0,)}
     """For each variant what is added to the initial biases of its first gate blocks."""
     square: ClassVar[bool] = False
@@ -116,11 +117,11 @@ class GatedCell(WeightArguments):
 
         Args:
             weights: the values of the variables by name.
-            inputs: [T, B, p].
-            before: the input before each step, [T, B, p], where that is a state.
+            inputs: `[T, B, p]`.
+            before: the input before each step, `[T, B, p]`, where that is a state.
 
         Returns:
-            each [T, B, channels].
+            each `[T, B, channels]`.
         """
         raise NotImplementedError
 
@@ -142,16 +143,16 @@ class GatedCell(WeightArguments):
         return self.state_size_for(self.input_units or self.units)
 
     def state_size_for(self, inputs: int) -> list[int]:
-        """Returns the number of channels of each state for inputs [B, p]."""
+        """Returns the number of channels of each state for inputs `[B, p]`."""
         return [inputs if name == "x" else self.units for name in self.state_names]
 
     def get_initial_state(self, batch_size: Number | None = None) -> list[tf.Tensor]:
-        """Returns zeros, each [B, channels]."""
+        """Returns zeros, each `[B, channels]`."""
         dtype = self.compute_dtype
         return [tf.zeros([batch_size, size], dtype) for size in self.state_size]
 
     def build(self, inputs_shape: Sequence[int | None]) -> None:
-        """Creates the variables for inputs of shape [B, p]."""
+        """Creates the variables for inputs of shape `[B, p]`."""
         inputs = inputs_shape[-1]
         if inputs is None or self.square and inputs != self.units:
             expected = f"p = units = {self.units}" if self.square else "p known"
@@ -166,7 +167,7 @@ class GatedCell(WeightArguments):
     def call(
         self, inputs: tf.Tensor, states: Sequence[tf.Tensor], training: bool = False
     ) -> tuple[tf.Tensor, list[tf.Tensor]]:
-        """Returns the output [B, units] and the next states of inputs [B, p]."""
+        """Returns the output `[B, units]` and the next states of inputs `[B, p]`."""
         if training and any(self._rates):
             raise ValueError(
                 "A cell drops nothing by itself: use keras_trellis.recurrent."
@@ -174,7 +175,7 @@ class GatedCell(WeightArguments):
                 + ", ".join(f"{name}={getattr(self, name)}" for name in _RATES)
             )
         inputs = checks.real("inputs", inputs, self.compute_dtype)
-        weights = self.weights_of_call(None)
+        weights = self.call_weights(None)
         reads = plain_reads(self.recurrent(weights))
         state = tuple(states)
         before = None
@@ -182,7 +183,7 @@ class GatedCell(WeightArguments):
             before = state[0][None]
             state = state[1:]
         now = self.project(weights, inputs[None], before)
-        now = tuple(each[0] for each in now)
+        now = tuple(tensor[0] for tensor in now)
         output, state = self.step(reads, now, state)
         return output, [inputs, *state] if self.keeps_input else list(state)
 
@@ -195,13 +196,13 @@ class GatedCell(WeightArguments):
 
     # What its layer asks for
 
-    def seed_of_call(self, training: bool) -> tf.Tensor | None:
-        """Returns the seed of a call's masks, int32 [2]; None for no masks."""
+    def call_seed(self, training: bool) -> tf.Tensor | None:
+        """Returns the seed of a call's masks, int32 `[2]`; None for no masks."""
         if training and self.seed_generator is not None:
             return next_seed(self.seed_generator)
         return None
 
-    def weights_of_call(self, seed: tf.Tensor | None) -> dict[str, tf.Tensor]:
+    def call_weights(self, seed: tf.Tensor | None) -> dict[str, tf.Tensor]:
         """Returns the variables' values by name; a seed brings DropConnect."""
         weights = {}
         for name, (shape, kind) in self.variables_for(self.input_units).items():
@@ -245,8 +246,8 @@ class GatedCell(WeightArguments):
             return {"bias": ((channels,), BIAS)}
         return {}
 
-    def bias_of(self, weights: Weights, blocks: int) -> State:
-        """Returns the biases of so many gate blocks, [blocks * units], or nothing."""
+    def gate_biases(self, weights: Weights, blocks: int) -> State:
+        """Returns the biases of so many gate blocks, `[blocks * units]`, or nothing."""
         if "bias" not in weights:
             return ()
         missing = blocks - len(self.biases[self.variant])

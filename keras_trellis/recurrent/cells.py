@@ -53,7 +53,7 @@ class ResidualCell(GatedCell):
         """Returns alpha * U_V, the kernel of the gates, and their biases."""
         memory = weights["recurrent_kernel"] * tf.sigmoid(weights["alpha_logit"])
         gates, _ = self._kernels(weights)
-        return Recurrent((memory, gates), self.bias_of(weights, self.gates))
+        return Recurrent((memory, gates), self.gate_biases(weights, self.gates))
 
     def project(self, weights: Weights, inputs: tf.Tensor, before: Before) -> State:
         """Returns the inputs and the candidate."""
@@ -128,7 +128,7 @@ class IHCLSTMCell(ResidualCell):
         if not self.projected:
             read = [tf.concat(read, axis=-1)]
         gates, _ = self._kernels(weights)
-        return Recurrent((*read, gates), self.bias_of(weights, self.gates))
+        return Recurrent((*read, gates), self.gate_biases(weights, self.gates))
 
     def project(self, weights: Weights, inputs: tf.Tensor, before: Before) -> State:
         """Returns the inputs, the candidate, and W_G x + b_G in the paper's form."""
@@ -166,7 +166,7 @@ class SRUCell(GatedCell):
 
     def project(self, weights: Weights, inputs: tf.Tensor, before: Before) -> State:
         """Returns the inputs, the gate blocks and the candidate."""
-        (bias,) = self.bias_of(weights, 3)
+        (bias,) = self.gate_biases(weights, 3)
         blocks = multiply(inputs, weights["kernel"]) + bias
         sizes = [2 * self.units, self.units]
         gates, candidate = tf.split(blocks, sizes, axis=-1)
@@ -188,7 +188,7 @@ class ElementwiseResidualCell(ResidualCell):
     def recurrent(self, weights: Weights) -> Recurrent:
         """Returns the kernel of the gates; alpha * omega_V, and biases."""
         gates, _ = self._kernels(weights)
-        vectors = (self._weight(weights), *self.bias_of(weights, self.gates))
+        vectors = (self._weight(weights), *self.gate_biases(weights, self.gates))
         return Recurrent((gates,), vectors)
 
     def _weight(self, weights: Weights) -> tf.Tensor:
@@ -268,7 +268,7 @@ class IRCTLSTMCell(ElementwiseResidualCell):
         if not self.keeps_input:
             return inputs, candidate
         gates, _ = self._kernels(weights)
-        (bias,) = self.bias_of(weights, self.gates)
+        (bias,) = self.gate_biases(weights, self.gates)
         corrected = inputs + self._weight(weights) * before
         blocks = multiply(corrected, gates) + bias
         keep, read = tf.split(blocks, 2, axis=-1)
@@ -334,6 +334,6 @@ class IRCFastGRNNCell(ResidualCell):
 
     def recurrent(self, weights: Weights) -> Recurrent:
         """Returns alpha * U_V, the kernel of f, beta, and the bias."""
-        found = super().recurrent(weights)
+        recurrent = super().recurrent(weights)
         beta = tf.sigmoid(weights["beta_logit"])
-        return found._replace(vectors=(beta, *found.vectors))
+        return recurrent._replace(vectors=(beta, *recurrent.vectors))

@@ -9,12 +9,13 @@ import keras
 import tensorflow as tf
 
 from keras_trellis.core import checks, masks
-from keras_trellis.core.constructors import constructor
+from keras_trellis.core.constructors import FullSignature, constructor
 from keras_trellis.core.convolution import masked, zero_rows
 from keras_trellis.core.dropout import stream_mask
 from keras_trellis.engine import no_steps
 from keras_trellis.engine.recurrence import Recurrent, recur
 from keras_trellis.engine.recurrence_blocks import recur_recomputing
+from keras_trellis.engine.time_loop import swapped
 from keras_trellis.layers import past
 from keras_trellis.layers.inputs import (
     check_symbols,
@@ -28,7 +29,7 @@ from keras_trellis.recurrent.steps import skipping
 from keras_trellis.types import Number, State
 
 _registered = keras.saving.register_keras_serializable("keras_trellis")
-_OF_LAYERS = ("name", "dtype", "trainable")
+_LAYER_ARGUMENTS = ("name", "dtype", "trainable")
 
 
 class GatedRNN(keras.layers.RNN):
@@ -42,7 +43,7 @@ class GatedRNN(keras.layers.RNN):
 
     Args:
         units: n, the number of channels of the output.
-        return_sequences: whether the outputs of all steps are returned, [B, T, units].
+        return_sequences: whether the outputs of all steps are returned, `[B, T, units]`.
         return_state: whether the states after the last step are returned too.
         go_backwards: whether the sequences are read from their end.
         stateful: whether a batch goes on from the states of the batch before.
@@ -59,6 +60,7 @@ class GatedRNN(keras.layers.RNN):
         ValueError: an argument is not what it must be.
     """
 
+    __signature__ = FullSignature()
     cell_class: ClassVar[type[GatedCell]]
     recompute = False
 
@@ -123,12 +125,12 @@ class GatedRNN(keras.layers.RNN):
     def get_config(self) -> dict[str, Any]:
         """Returns the constructor's arguments."""
         config = super().get_config()
-        of_cell = self.cell.get_config()
-        for name in _OF_LAYERS:
-            del of_cell[name]
+        cell_config = self.cell.get_config()
+        for name in _LAYER_ARGUMENTS:
+            del cell_config[name]
         del config["cell"]
         activity = keras.regularizers.serialize(self.activity_regularizer)
-        return config | of_cell | {"activity_regularizer": activity}
+        return config | cell_config | {"activity_regularizer": activity}
 
     @classmethod
     def from_config(
@@ -140,7 +142,7 @@ class GatedRNN(keras.layers.RNN):
     def build(
         self, sequences_shape: Sequence[int | None], initial_state_shape: Any = None
     ) -> None:
-        """Creates the variables for sequences of shape [B, T, p]."""
+        """Creates the variables for sequences of shape `[B, T, p]`."""
         inputs = sequences_shape[-1]
         if initial_state_shape is not None and inputs is not None:
             check_state(initial_state_shape, self.cell.state_size_for(inputs))
@@ -157,28 +159,20 @@ class GatedRNN(keras.layers.RNN):
         """Runs the layer, as `keras.layers.LSTM` does.
 
         Args:
-            sequences: [B, T, p], of any real numbers; without a step the states stay.
-            initial_state: the states, each [B, channels]; None for zeros, or with
+            sequences: `[B, T, p]`, of any real numbers; without a step the states stay.
+            initial_state: the states, each `[B, channels]`; None for zeros, or with
                 `stateful` for those after the last call.
-            mask: bool [B, T], true at the valid steps. A masked step is skipped.
+            mask: bool `[B, T]`, true at the valid steps. A masked step is skipped.
             training: whether anything is dropped. A gradient of a gradient needs False.
 
         Returns:
-            The outputs [B, T, units], or [B, units] of the last step without
+            the outputs `[B, T, units]`, or `[B, units]` of the last step without
             `return_sequences`; with `return_state` a tuple of them and of the states.
 
         Raises:
             ValueError: an argument does not fit the layer or the sequences.
         """
-        sequences = checks.real("sequences", sequences, self.compute_dtype)
-        shape = sequences.shape
-        if self.unroll and shape[1] is None:
-            raise ValueError(
-                "`sequences` must have a known number of steps with `unroll=True`. "
-                f"Received: sequences of shape {tuple(shape)}"
-            )
-        if mask is not None:
-            mask = fitting_mask(tf.nest.flatten(mask)[0], shape[:2])
+        sequences, mask = _checked(self, sequences, mask)
         state = self._first_state(sequences, initial_state)
 
         def run(sequences: tf.Tensor, state: State, mask: Any) -> Any:
@@ -206,13 +200,13 @@ class GatedRNN(keras.layers.RNN):
         return super().compute_output_spec(sequences, initial_state, mask, training)
 
     def _first_state(self, sequences: tf.Tensor, initial_state: Any) -> State:
-        """Returns the state that a call begins from, each [B, channels]."""
+        """Returns the state that a call begins from, each `[B, channels]`."""
         rows = sequences.shape[0]
         if self.stateful:
             _check_rows(sequences, self.states[0].shape[0])
         if initial_state is not None:
             initial_state = tf.nest.flatten(initial_state)
-            shapes = [each.shape for each in initial_state]
+            shapes = [tensor.shape for tensor in initial_state]
             check_state(shapes, self.cell.state_size)
         elif self.stateful:
             initial_state = self.states
@@ -221,7 +215,7 @@ class GatedRNN(keras.layers.RNN):
             initial_state = self.get_initial_state(rows)
         dtype = self.compute_dtype
         return tuple(
-            checks.real("initial_state", each, dtype) for each in initial_state
+            checks.real("initial_state", tensor, dtype) for tensor in initial_state
         )
 
     def inner_loop(
@@ -232,7 +226,7 @@ class GatedRNN(keras.layers.RNN):
         training: bool = False,
     ) -> tuple[tf.Tensor, tf.Tensor, list[tf.Tensor]]:
         """Returns the last output, all outputs and the last states, of one step or more."""
-        seed = self.cell.seed_of_call(training)
+        seed = self.cell.call_seed(training)
         sequences, valid = _in_order(self, sequences, mask, seed)
         state = tuple(initial_state)
         outputs, after = self._steps(sequences, state, valid, seed, bool(training))
@@ -247,8 +241,8 @@ class GatedRNN(keras.layers.RNN):
 
         Args:
             batch_size: B.
-            initial_state: the states to begin from, such as an encoder's: each [B, channels],
-                or [1, channels] for all rows; None for zeros. From their cache `stream`
+            initial_state: the states to begin from, such as an encoder's: each `[B, channels]`,
+                or `[1, channels]` for all rows; None for zeros. From their cache `stream`
                 computes what one call with this `initial_state` does.
 
         Raises:
@@ -266,13 +260,13 @@ class GatedRNN(keras.layers.RNN):
         whatever the arguments of the layer are.
 
         Args:
-            sequences: the next steps, [B, n, p].
+            sequences: the next steps, `[B, n, p]`.
             cache: the result of the last call, or `get_initial_cache(B)`.
-            mask: bool [B, n]; a masked step leaves the cache of its row unchanged and
+            mask: bool `[B, n]`; a masked step leaves the cache of its row unchanged and
                 repeats the output before it. The first one repeats the output in the cache.
 
         Returns:
-            outputs [B, n, units] and the new cache.
+            outputs `[B, n, units]` and the new cache.
         """
         sequences, _, mask = checked_tensors(self, sequences, None, mask)
         return past.stream(self, self.cell, self._steps, sequences, cache, mask)
@@ -285,25 +279,25 @@ class GatedRNN(keras.layers.RNN):
         seed: tf.Tensor | None = None,
         training: bool = False,
     ) -> tuple[tf.Tensor, State]:
-        """Returns all outputs [B, T, units] and the last states."""
+        """Returns all outputs `[B, T, units]` and the last states."""
         cell = self.cell
         shape = tf.shape(state[0])
         rate = cell.recurrent_dropout
         state_mask = stream_mask(seed, "states", rate, shape, sequences.dtype)
         before = None
-        kept: State = ()
+        last_input: State = ()
         if cell.keeps_input:
             filled = _last_inputs(sequences, valid, state[0])
             first, *others = state
             before = tf.concat([first[:, None], filled[:, :-1]], axis=1)
             before = swapped(masked(before, _over_steps(state_mask)))
-            kept = (filled[:, -1],)
+            last_input = (filled[:, -1],)
             state = tuple(others)
-        weights = cell.weights_of_call(seed)
+        weights = cell.call_weights(seed)
         recurrent = cell.recurrent(weights)._replace(mask=state_mask)
         now = cell.project(weights, swapped(sequences), before)
         outputs, after = self._run(recurrent, now, valid, state, training)
-        return swapped(outputs), (*kept, *after)
+        return swapped(outputs), (*last_input, *after)
 
     def _run(
         self,
@@ -313,7 +307,7 @@ class GatedRNN(keras.layers.RNN):
         state: State,
         training: bool,
     ) -> tuple[tf.Tensor, State]:
-        """Returns the outputs [T, B, units] and the last state; skips what is not valid."""
+        """Returns the outputs `[T, B, units]` and the last state; skips what is not valid."""
         step = self.cell.step
         if valid is not None:
             step = skipping(step)
@@ -329,6 +323,22 @@ class GatedRNN(keras.layers.RNN):
         return outputs, after if valid is None else after[1:]
 
 
+def _checked(
+    layer: GatedRNN, sequences: Any, mask: Any
+) -> tuple[tf.Tensor, tf.Tensor | None]:
+    """Returns sequences in the compute dtype, and the mask `[B, T]`, once they are checked."""
+    sequences = checks.real("sequences", sequences, layer.compute_dtype)
+    shape = sequences.shape
+    if layer.unroll and shape[1] is None:
+        raise ValueError(
+            "`sequences` must have a known number of steps with `unroll=True`. "
+            f"Received: sequences of shape {tuple(shape)}"
+        )
+    if mask is not None:
+        mask = fitting_mask(tf.nest.flatten(mask)[0], shape[:2])
+    return sequences, mask
+
+
 def _check_rows(sequences: tf.Tensor, expected: int) -> None:
     """Refuses a batch of another size than the one that a stateful layer continues."""
     if sequences.shape[0] not in (None, expected):
@@ -340,7 +350,7 @@ def _check_rows(sequences: tf.Tensor, expected: int) -> None:
 
 
 def check_state(shapes: Any, sizes: list[int]) -> None:
-    """Refuses an initial state of other shapes than [B, size] for each size."""
+    """Refuses an initial state of other shapes than `[B, size]` for each size."""
     if not shapes or not hasattr(shapes[0], "__len__"):
         shapes = [shapes]  # of a single tensor
     fits = len(shapes) == len(sizes)
@@ -364,6 +374,7 @@ def _in_order(
     dropped = stream_mask(seed, "inputs", layer.cell.dropout, shape, sequences.dtype)
     if valid is not None:
         valid = masks.flat(valid)
+        # Before the mask of dropout, under which NaN would stay NaN.
         sequences = masks.zero_masked(sequences, valid)
     sequences = masked(sequences, _over_steps(dropped))
     if not layer.go_backwards:
@@ -373,22 +384,16 @@ def _in_order(
 
 
 def _over_steps(mask: tf.Tensor | None) -> tf.Tensor | None:
-    """Returns a mask [B, C] for sequences [B, T, C]."""
+    """Returns a mask `[B, C]` for sequences `[B, T, C]`."""
     if mask is None:
         return None
     return tf.expand_dims(mask, 1)
 
 
-def swapped(sequences: tf.Tensor) -> tf.Tensor:
-    """Returns [B, T, ...] as [T, B, ...], or the other way round."""
-    others = range(2, sequences.shape.rank)
-    return tf.transpose(sequences, [1, 0, *others])
-
-
 def _last_inputs(
     sequences: tf.Tensor, valid: tf.Tensor | None, first: tf.Tensor
 ) -> tf.Tensor:
-    """Returns the last valid input up to and including each step, [B, T, p]."""
+    """Returns the last valid input up to and including each step, `[B, T, p]`."""
     plan = masks.packing(valid)
     return masks.unpack(masks.pack(sequences, plan), plan, first)
 
@@ -518,7 +523,7 @@ class IRCFastGRNN(GatedRNN):
         h = f * h' + beta (1 - f) * a
 
     Equations (48) to (51) of Kuo et al. 2020. In the released form beta is a vector
-    [units], and f has a bias, initially 1.
+    `[units]`, and f has a bias, initially 1.
     """
 
     cell_class = cells.IRCFastGRNNCell

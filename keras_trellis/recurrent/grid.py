@@ -1,7 +1,7 @@
 """One time step of a tensorized LSTM: a convolution over the places of its state.
 
 Source: He et al. 2017, https://arxiv.org/abs/1711.01577. A state is a line of P places, or
-a square of P x P, of M channels each. It is carried as [B, places * M].
+a square of P x P, of M channels each. It is carried as `[B, places * M]`.
 """
 
 from __future__ import annotations
@@ -62,16 +62,16 @@ class Grid(NamedTuple):
         return math.ceil(self.size / self.before)
 
     def unfold(self, state: tf.Tensor) -> tf.Tensor:
-        """Returns a state [B, places * M] as [B, P, ..., M]."""
+        """Returns a state `[B, places * M]` as `[B, P, ..., M]`."""
         shape = [self.size] * self.axes
         return tf.reshape(state, [-1, *shape, self.channels])
 
     def fold(self, values: tf.Tensor) -> tf.Tensor:
-        """Returns [B * places, M] as [B, places * M]."""
+        """Returns `[B * places, M]` as `[B, places * M]`."""
         return tf.reshape(values, [-1, self.places * self.channels])
 
     def joined(self, inputs: tf.Tensor, hidden: tf.Tensor) -> tf.Tensor:
-        """Returns the hidden state with the inputs [B, M] at the corner before it.
+        """Returns the hidden state with the inputs `[B, M]` at the corner before it.
 
         The rest of what surrounds it is zero.
         """
@@ -100,7 +100,7 @@ class Grid(NamedTuple):
         return cell
 
     def read(self, surrounded: tf.Tensor) -> tf.Tensor:
-        """Returns what each place reads, [B * places, taps * M]."""
+        """Returns what each place reads, `[B * places, taps * M]`."""
         # One axis after the other: K * axes pieces instead of K ** axes.
         for axis in range(self.axes, 0, -1):
             pieces = []
@@ -113,7 +113,7 @@ class Grid(NamedTuple):
         return tf.reshape(surrounded, [-1, self.taps * self.channels])
 
     def last(self, state: tf.Tensor) -> tf.Tensor:
-        """Returns the last place of a state, [B, M]."""
+        """Returns the last place of a state, `[B, M]`."""
         _, last = tf.split(state, [-1, self.channels], axis=-1)
         return last
 
@@ -156,7 +156,7 @@ def lstm(grid: Grid, reads: Reads, now: State, state: State) -> tuple[tf.Tensor,
 
 
 def _convolved(grid: Grid, reads: Reads, now: State, state: State) -> tf.Tensor:
-    """Returns W_h * H^cat + b_h, [B * places, blocks]."""
+    """Returns W_h * H^cat + b_h, `[B * places, blocks]`."""
     (inputs,) = now
     bias, *_ = reads.vectors
     hidden = masked(state[0], reads.mask)
@@ -165,7 +165,7 @@ def _convolved(grid: Grid, reads: Reads, now: State, state: State) -> tf.Tensor:
 
 
 def _memory(grid: Grid, cell: tf.Tensor, kernels: tf.Tensor) -> tf.Tensor:
-    """Returns for each place its kernel over the cells that it reads, [B * places, M]."""
+    """Returns for each place its kernel over the cells that it reads, `[B * places, M]`."""
     around = grid.with_edges(cell)
     shape = [-1, grid.taps, grid.channels]
     read = tf.reshape(grid.read(around), shape)

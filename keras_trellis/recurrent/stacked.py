@@ -18,6 +18,7 @@ from keras_trellis.core.dropout import Rate, generator_for, next_seed, stream_ma
 from keras_trellis.core.gates import LSTMGate
 from keras_trellis.core.weight_arguments import WeightArguments
 from keras_trellis.engine import stack
+from keras_trellis.engine.time_loop import swapped
 from keras_trellis.layers import past
 from keras_trellis.layers.equilibrium import EquilibriumTrellisLayer
 from keras_trellis.layers.sequence import SequenceLayer
@@ -34,7 +35,7 @@ _PLAIN = (
     "recurrent_dropout",
 )
 _OTHER_LAYERS = "Stack keras.layers.LSTM layers where you need another."
-_OF_AN_LSTM = {
+_LSTM_HINTS = {
     "activation": f"It is tanh. {_OTHER_LAYERS}",
     "recurrent_activation": f"It is the logistic function. {_OTHER_LAYERS}",
     "implementation": "Leave it out: there is nothing to choose.",
@@ -42,13 +43,13 @@ _OF_AN_LSTM = {
     "use_cudnn": "Leave it out: cuDNN does not run this layer.",
 }
 # What the groups of an `EquilibriumTrellisLayer` need to be LSTM layers.
-_OF_A_STACK = {
+_STACK_ARGUMENTS = {
     "kernel_size": 2,
     "dilation_rate": (1,),
     "inject_every": 1,
     "weight_normalization": False,
 }
-_OF_BOTH = (
+_SHARED_ARGUMENTS = (
     "name",
     "dtype",
     "trainable",
@@ -61,7 +62,7 @@ _OF_BOTH = (
     "unit_forget_bias",
     "seed",
 )
-_OF_TRAINING = (
+_TRAINING_ARGUMENTS = (
     "dropout",
     "recurrent_dropout",
     "weight_dropout",
@@ -85,17 +86,17 @@ class StackedLSTM(WeightArguments, SequenceLayer):
         h = keras.layers.LSTM(220, return_sequences=True)(x)
         y = keras.layers.LSTM(220, return_sequences=True)(Concatenate()([h, x]))
 
-    The output is h of the last layer, [B, T, units]. The states are h and c of each layer, from the
-    lowest up, each [B, units]: h_1, c_1, h_2, c_2. They are all that the layer needs of its past.
-    So cache and state are one thing, a flat tuple, and a sequence that goes on from a returned
-    state goes on exactly.
+    The output is h of the last layer, `[B, T, units]`. The states are h and c of each layer, from
+    the lowest up, each `[B, units]`: h_1, c_1, h_2, c_2. They are all that the layer needs of its
+    past. So cache and state are one thing, a flat tuple, and a sequence that goes on from a
+    returned state goes on exactly.
 
     Variables have the names, shapes and order of this list, layer by layer; i counts from 0:
 
-    - `kernel_i`: [p, 4 units] in the first layer, above it [units + p, 4 units], h of the layer
-      below first; without `skip_input` [units, 4 units].
-    - `recurrent_kernel_i`: [units, 4 units].
-    - `bias_i`: [4 units]; none without `use_bias`.
+    - `kernel_i`: `[p, 4 units]` in the first layer, above it `[units + p, 4 units]`, h of the layer
+      below first; without `skip_input` `[units, 4 units]`.
+    - `recurrent_kernel_i`: `[units, 4 units]`.
+    - `bias_i`: `[4 units]`; none without `use_bias`.
 
     The blocks of channels are Keras's: i, f, c, o. So `stacked.set_weights(first.get_weights() +
     second.get_weights())` copies the layers of Keras, and `second.set_weights(stacked.get_weights()
@@ -125,8 +126,8 @@ class StackedLSTM(WeightArguments, SequenceLayer):
         recurrent_constraint: constraint on each recurrent kernel.
         bias_constraint: constraint on each bias.
         dropout: the rate at which channels are dropped that a layer reads. Each layer has a mask of
-            its own, [B, p] or [B, units + p], which holds for all time steps of a call.
-        recurrent_dropout: the same for a layer's own h before its recurrent kernel, [B, units].
+            its own, `[B, p]` or `[B, units + p]`, which holds for all time steps of a call.
+        recurrent_dropout: the same for a layer's own h before its recurrent kernel, `[B, units]`.
             With it Keras's LSTM draws both masks anew for each of the four gates.
         seed: seed of the dropout masks.
         **kwargs: `name`, `dtype`, `trainable`, `activity_regularizer` of `keras.layers.Layer`.
@@ -137,13 +138,13 @@ class StackedLSTM(WeightArguments, SequenceLayer):
         biases: the biases; empty without `use_bias`.
 
     Raises:
-        ValueError: if an argument is out of its range.
+        ValueError: an argument is out of its range.
     """
 
     receptive_field = None
     dropout: Any = Rate()
     recurrent_dropout: Any = Rate()
-    _instead: ClassVar[dict[str, str]] = _OF_AN_LSTM
+    _instead: ClassVar[dict[str, str]] = _LSTM_HINTS
 
     @constructor
     def __init__(
@@ -187,7 +188,7 @@ class StackedLSTM(WeightArguments, SequenceLayer):
         """Makes the stack that the groups of an `EquilibriumTrellisLayer` are, with its weights.
 
         The output is h of the last group, whatever `output_units` of that layer is. Its state has
-        the groups side by side, [B, units] for h and for c; here each group has its own.
+        the groups side by side, `[B, units]` for h and for c; here each group has its own.
 
         Args:
             layer: has several groups, two taps, dilation 1 and the LSTM's gate. If it is built, it
@@ -196,29 +197,19 @@ class StackedLSTM(WeightArguments, SequenceLayer):
                 mean something else here; a warning names those that are not taken over.
 
         Raises:
-            ValueError: if the groups are no LSTM layers.
+            ValueError: the groups are no LSTM layers.
         """
         _check_stack(layer)
-        left_out = [
-            name
-            for name in _OF_TRAINING
-            if getattr(layer, name) and name not in changes
-        ]
-        if left_out:
-            warnings.warn(
-                f"StackedLSTM.from_layer takes over no {', '.join(left_out)}: it means something "
-                "else here; give it as an argument.",
-                stacklevel=2,
-            )
+        _warn_left_out(layer, changes)
         config = layer.get_config()
-        taken = {name: config[name] for name in _OF_BOTH}
+        taken = {name: config[name] for name in _SHARED_ARGUMENTS}
         taken["units"] = layer.units // layer.groups
         taken["layers"] = layer.groups
         taken["skip_input"] = layer.inject_groups
         stacked = cls.from_config(taken | changes)
         if layer.built:
             stacked.build_from_config(layer.get_build_config())
-            stacked.set_weights(_weights_of_groups(layer))
+            stacked.set_weights(_group_weights(layer))
         return stacked
 
     def get_config(self) -> dict[str, Any]:
@@ -318,35 +309,29 @@ class StackedLSTM(WeightArguments, SequenceLayer):
         by_layer = [state[i : i + size] for i in range(0, len(state), size)]
         outputs, states = stack.run(
             _GATE,
-            self._layers_of_call(packed, training),
+            self._call_layers(packed, training),
             packed,
             by_layer,
             plan,
             training=bool(training),
         )
-        last = stack.swapped(outputs[-1])
+        last = swapped(outputs[-1])
         return masks.unpack(last, plan, before), tuple(tf.nest.flatten(states))
 
-    def _layers_of_call(
-        self, sequences: tf.Tensor, training: bool
-    ) -> list[stack.Layer]:
+    def _call_layers(self, sequences: tf.Tensor, training: bool) -> list[stack.Layer]:
         """Returns what each layer computes with, and draws the masks of a call."""
         drops = self.dropout or self.recurrent_dropout
         seed = next_seed(self.seed_generator) if training and drops else None
         rows = tf.shape(sequences)[0]
         dtype = sequences.dtype
-        found = []
+        layers = []
         for index in range(self.layers):
             sizes = self._channels_read(index)
             shape = (rows, sum(sizes))
             mask = stream_mask(seed, f"inputs_{index}", self.dropout, shape, dtype)
-            recurrent_mask = stream_mask(
-                seed,
-                f"states_{index}",
-                self.recurrent_dropout,
-                (rows, self.units),
-                dtype,
-            )
+            shape = (rows, self.units)
+            rate = self.recurrent_dropout
+            recurrent_mask = stream_mask(seed, f"states_{index}", rate, shape, dtype)
             kernel = tf.cast(self.kernels[index], dtype)
             layer = stack.Layer(
                 kernels=tuple(tf.split(kernel, sizes)),
@@ -355,8 +340,8 @@ class StackedLSTM(WeightArguments, SequenceLayer):
                 masks=_split(mask, sizes),
                 recurrent_mask=recurrent_mask,
             )
-            found.append(layer)
-        return found
+            layers.append(layer)
+        return layers
 
 
 def _split(
@@ -377,25 +362,40 @@ def _own(initializer: Any) -> Any:
     return initializer
 
 
-def _weights_of_groups(layer: EquilibriumTrellisLayer) -> list[np.ndarray]:
+def _group_weights(layer: EquilibriumTrellisLayer) -> list[np.ndarray]:
     """Returns the weights of groups as those of a stack."""
     groups = layer.groups
     units = layer.units // groups
     injected = groups if layer.inject_groups else 1
     kernel = np.asarray(layer.kernel).reshape(-1, _GATE.blocks, injected, units)
     hidden = np.asarray(layer.recurrent_kernel)
-    found = []
+    weights = []
     for group in range(groups):
         read = []
         if group:
             read.append(hidden[groups + group - 1])
         if group < injected:
             read.append(kernel[:, :, group].reshape(-1, _GATE.blocks * units))
-        found += [np.concatenate(read), hidden[group]]
+        weights += [np.concatenate(read), hidden[group]]
         if layer.use_bias:
             bias = np.asarray(layer.bias).reshape(_GATE.blocks, groups, units)
-            found.append(bias[:, group].ravel())
-    return found
+            weights.append(bias[:, group].ravel())
+    return weights
+
+
+def _warn_left_out(layer: Any, changes: dict[str, Any]) -> None:
+    """Warns of what a layer has for training alone and a stack does not take over."""
+    left_out = [
+        name
+        for name in _TRAINING_ARGUMENTS
+        if getattr(layer, name) and name not in changes
+    ]
+    if left_out:
+        warnings.warn(
+            f"StackedLSTM.from_layer takes over no {', '.join(left_out)}: it means something "
+            "else here; give it as an argument.",
+            stacklevel=3,
+        )
 
 
 def _check_stack(layer: Any) -> None:
@@ -408,7 +408,7 @@ def _check_stack(layer: Any) -> None:
             f"`layer` must have groups, as many as the stack has layers. Received: "
             f"groups=1 of {layer!r}"
         )
-    for name, expected in _OF_A_STACK.items():
+    for name, expected in _STACK_ARGUMENTS.items():
         value = getattr(layer, name)
         if value != expected:
             raise ValueError(

@@ -2,7 +2,7 @@
 
 The equations are those of Kuo et al. 2020 (IJCNN, "An Input Residual Connection for
 Simplifying Gated Recurrent Neural Networks"); their numbers stand in brackets. `x` is
-the input [B, p], `h'` and `c'` are the states of the step before, [B, n]. `*` is
+the input `[B, p]`, `h'` and `c'` are the states of the step before, `[B, n]`. `*` is
 element-wise, sig is the logistic function.
 
 A step takes what `engine.recurrence.Step` says: what the state meets, what was computed for
@@ -156,7 +156,7 @@ def irc_fast_grnn(reads: Reads, now: State, state: State) -> Stepped:
 def skipping(step: Step) -> Step:
     """Returns a step that skips masked rows.
 
-    What was computed before has one tensor more at its end, bool [B, 1], true where the
+    What was computed before has one tensor more at its end, bool `[B, 1]`, true where the
     step is valid. The state has one more at its beginning: the output that a masked row
     repeats.
     """
@@ -166,8 +166,8 @@ def skipping(step: Step) -> Step:
         output, after = step(reads, now[:-1], state[1:])
         new = (output, *after)
         pairs = zip(new, state, strict=True)
-        kept = [tf.where(valid, *each) for each in pairs]
-        return kept[0], tuple(kept)
+        results = [tf.where(valid, *pair) for pair in pairs]
+        return results[0], tuple(results)
 
     return skip
 
@@ -180,16 +180,16 @@ def _corrected(reads: Reads, inputs: tf.Tensor, hidden: tf.Tensor) -> tf.Tensor:
 def _highway(
     inputs: tf.Tensor, memory: tf.Tensor, opening: tf.Tensor, highway: list[tf.Tensor]
 ) -> tf.Tensor:
-    for each in highway:
-        opening = opening + each
+    for addend in highway:
+        opening = opening + addend
     return _mixed(tf.sigmoid(opening), memory, inputs)
 
 
 def _gates(
     blocks: tf.Tensor, bias: State | list[tf.Tensor], count: int
 ) -> list[tf.Tensor]:
-    for each in bias:
-        blocks = blocks + each
+    for addend in bias:
+        blocks = blocks + addend
     return tf.split(tf.sigmoid(blocks), count, axis=-1)
 
 

@@ -14,6 +14,7 @@ from keras_trellis.core import masks
 from keras_trellis.core.constructors import constructor
 from keras_trellis.core.convolution import multiply
 from keras_trellis.engine.recurrence import Recurrent, recur
+from keras_trellis.engine.time_loop import swapped
 from keras_trellis.recurrent import grid
 from keras_trellis.recurrent.cell import (
     BIAS,
@@ -24,7 +25,7 @@ from keras_trellis.recurrent.cell import (
     Variables,
     Weights,
 )
-from keras_trellis.recurrent.gated import GatedRNN, check_state, swapped
+from keras_trellis.recurrent.gated import GatedRNN, check_state
 from keras_trellis.types import State
 
 _registered = keras.saving.register_keras_serializable("keras_trellis")
@@ -45,7 +46,7 @@ _OWN = (
 class TensorizedLSTMCell(GatedCell):
     """One time step of a `TensorizedLSTM`: its outputs are `delay` steps late.
 
-    The states are H and C, each [B, places * channels]. The output is the last place of H.
+    The states are H and C, each `[B, places * channels]`. The output is the last place of H.
 
     Args:
         channels: M, the number of channels of a place and of the output.
@@ -163,8 +164,8 @@ class TensorizedLSTMCell(GatedCell):
     def call(
         self, inputs: tf.Tensor, states: Sequence[tf.Tensor], training: bool = False
     ) -> tuple[tf.Tensor, list[tf.Tensor]]:
-        """Returns the last place of H, [B, channels], and H and C after the step."""
-        check_state([each.shape for each in states], self.state_size)
+        """Returns the last place of H, `[B, channels]`, and H and C after the step."""
+        check_state([tensor.shape for tensor in states], self.state_size)
         return super().call(inputs, states, training)
 
     def get_config(self) -> dict[str, Any]:
@@ -192,7 +193,7 @@ class TensorizedLSTM(GatedRNN):
     first place and is L steps under way to the last one: the layer is L = `depth` deep,
     and its output is `delay` = L - 1 steps late. So the layer runs `delay` steps more,
     over inputs of zero. What they are does not matter: no output of this layer depends on
-    them. The outputs [B, T, channels] stand beside their inputs; that at step t depends
+    them. The outputs `[B, T, channels]` stand beside their inputs; that at step t depends
     on x_1 to x_t.
 
     The states are those after step T, before the further steps: a layer that goes on from
@@ -256,7 +257,7 @@ class TensorizedLSTM(GatedRNN):
         if valid is not None:
             # All rows end together, so that the further steps follow for all at once.
             plan, valid = masks.packing_right(valid)
-            now = tuple(swapped(masks.pack(swapped(each), plan)) for each in now)
+            now = tuple(swapped(masks.pack(swapped(tensor), plan)) for tensor in now)
         outputs, after = super()._run(recurrent, now, valid, state, training)
         if self.delay and not self.delayed:
             ahead = self._run_ahead(recurrent, now[0], after, training)
@@ -268,7 +269,7 @@ class TensorizedLSTM(GatedRNN):
     def _run_ahead(
         self, recurrent: Recurrent, now: tf.Tensor, state: State, training: bool
     ) -> tf.Tensor:
-        """Returns the outputs of the further steps, [delay, B, channels]."""
+        """Returns the outputs of the further steps, `[delay, B, channels]`."""
         steps, rows, channels = now.shape
         rows = tf.shape(now)[1] if rows is None else rows
         nothing = tf.zeros([self.delay, rows, channels], now.dtype)

@@ -8,7 +8,7 @@ import tensorflow as tf
 from ml_collections import ConfigDict
 
 from keras_trellis import TrellisClassifier
-from keras_trellis.models.sequence_layer import of_depth
+from keras_trellis.models.sequence_layer import depth_argument
 from trainers.data.sequences import SequenceData
 from trainers.models import layers
 from trainers.models.kinds import Batch
@@ -92,7 +92,7 @@ class WithDense(keras.Model):
             training: whether to drop; the layer has it of Keras.
             depth: how many levels of a trellis network to run; None: all.
         """
-        features = self.layer(sequences, **of_depth(self.layer, depth))
+        features = self.layer(sequences, **depth_argument(self.layer, depth))
         if self.answer:
             features = features[:, self.answer]
         return self.dense(features)

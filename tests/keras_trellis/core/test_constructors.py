@@ -99,6 +99,27 @@ def test_what_a_class_does_not_take(call, said):
     assert "TrellisLayer that" not in str(error.value)
 
 
+def test_the_signature_has_every_argument_by_name(cls):
+    parameters = inspect.signature(cls).parameters
+    assert "kwargs" not in parameters
+    given = values(cls)
+    layer = cls(*given)
+    assert layer.get_config().keys() <= parameters.keys()
+    # The default values are what the layer has without them.
+    options = {
+        name: parameter.default
+        for name, parameter in parameters.items()
+        if parameter.kind is parameter.KEYWORD_ONLY
+    }
+    same = cls(*given, **options | {"name": layer.name})
+    assert same.get_config() == layer.get_config()
+    # And it takes no others.
+    unknown = message(ValueError, lambda: cls(*given, qqq=1))
+    assert {*re.findall(r"`(\w+)`", unknown)} == {"qqq", *parameters}
+    # A layer is called with sequences.
+    assert "units" not in inspect.signature(layer).parameters
+
+
 def test_a_missing_depth_comes_with_a_line_to_copy():
     said = message(TypeError, lambda: TrellisLayer(64))
     assert said.endswith("Received: TrellisLayer(64)")
@@ -117,6 +138,8 @@ def test_the_constructor_of_a_subclass_may_take_more():
     assert message(TypeError, lambda: Mine(64, extra=4)).startswith(
         "Mine is missing `depth`"
     )
+    # Nobody knows what it hands on.
+    assert "units" not in inspect.signature(Mine).parameters
     unknown = message(ValueError, lambda: Mine(3, 2, extra=4, units_=1))
     assert unknown.startswith("Mine has no argument `units_`. Did you mean `units`?")
 

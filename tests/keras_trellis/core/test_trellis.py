@@ -84,7 +84,9 @@ def test_the_last_steps_alone():
     network = hypothesis.find(networks(), lambda each: each.depth == 3)
     weights, sequences = weights_of(network, 2), tensor(2, 6, P, seed=6)
     whole, states = trellis(network, weights, sequences, stops=[1, 3])
-    for kept in (0, 4, tf.constant(2)):
-        collected, same = trellis(network, weights, sequences, stops=[1, 3], kept=kept)
-        assert_close(collected, [each[:, 6 - kept :] for each in whole])
+    for num_outputs in (0, 4, tf.constant(2)):
+        collected, same = trellis(
+            network, weights, sequences, stops=[1, 3], num_outputs=num_outputs
+        )
+        assert_close(collected, [each[:, 6 - num_outputs :] for each in whole])
         assert_close(same, states)

@@ -89,11 +89,15 @@ def test_segments_lose_nothing_that_is_kept_and_little_else_remains(
     cycle, depth, reach, steps, known, data
 ):
     dilations = [cycle[level % len(cycle)] for level in range(depth)]
-    kept = data.draw(st.integers(0, steps), "kept")
+    num_outputs = data.draw(st.integers(0, steps), "num_outputs")
     stops = data.draw(st.sets(st.integers(1, depth)), "stops")
     found = list(
         schedule.segments(
-            dilations, reach, stops=stops, steps=steps if known else None, kept=kept
+            dilations,
+            reach,
+            stops=stops,
+            steps=steps if known else None,
+            num_outputs=num_outputs,
         )
     )
     assert [each.first for each in found] == [0, *(each.last for each in found[:-1])]
@@ -109,14 +113,14 @@ def test_segments_lose_nothing_that_is_kept_and_little_else_remains(
                 t for t in after if all(t < tap or t - tap in right for tap in taps)
             }
         if each.last in stops:
-            assert right >= set(range(steps - kept, steps))
-        needed = max(kept, 1) + reach * sum(dilations[each.first :])
+            assert right >= set(range(steps - num_outputs, steps))
+        needed = max(num_outputs, 1) + reach * sum(dilations[each.first :])
         widest = found[0].before.reach
         if known:
             needed, widest = min(needed, steps), steps - 1 if widest is None else widest
         computed = widest if each.before.reach is None else each.before.reach
         assert 0 <= computed + 1 - needed <= (widest + 1) / 14
-    assert steps - 1 in right and right >= set(range(steps - kept, steps))
+    assert steps - 1 in right and right >= set(range(steps - num_outputs, steps))
     assert sum(each.before == each.after for each in found) <= 16 + len(stops)
 
 
@@ -127,7 +131,7 @@ def test_segments_lose_nothing_that_is_kept_and_little_else_remains(
 )
 def test_the_last_output_is_computed_from_what_it_depends_on(cycle, depth, steps):
     dilations = [cycle[level % len(cycle)] for level in range(depth)]
-    found = list(schedule.segments(dilations, 1, steps=steps, kept=1))
+    found = list(schedule.segments(dilations, 1, steps=steps, num_outputs=1))
     needed, strides = {steps - 1}, [0]
     for dilation in reversed(dilations):
         needed |= {step - dilation for step in needed if step >= dilation}
@@ -138,13 +142,13 @@ def test_the_last_output_is_computed_from_what_it_depends_on(cycle, depth, steps
 
 def test_where_dilations_double_all_levels_together_compute_two_steps_for_each():
     steps, dilations = 784, [1, *(2**power for power in range(10))]
-    found = schedule.segments(dilations, 1, steps=steps, kept=1)
+    found = schedule.segments(dilations, 1, steps=steps, num_outputs=1)
     computed = sum((each.last - each.first) * each.after.size(steps) for each in found)
     assert 1.9 * steps < computed < 2.1 * steps
 
 
 def test_segments_where_all_steps_are_kept():
-    found = list(schedule.segments([1] * 6, 1, stops=[2], steps=None, kept=None))
+    found = list(schedule.segments([1] * 6, 1, stops=[2], steps=None, num_outputs=None))
     assert found == [
         (0, 2, schedule.WHOLE, schedule.WHOLE),
         (2, 6, schedule.WHOLE, schedule.WHOLE),
@@ -153,7 +157,7 @@ def test_segments_where_all_steps_are_kept():
 
 def test_a_small_network_has_few_segments():
     cut = [
-        schedule.segments([1] * 60, 1, steps=90, kept=1, units=units)
+        schedule.segments([1] * 60, 1, steps=90, num_outputs=1, units=units)
         for units in (16, 512)
     ]
     found = [len(list(each)) for each in cut]

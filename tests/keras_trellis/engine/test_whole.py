@@ -53,8 +53,10 @@ def test_whole_sequences(
     network, steps, carried, masked, use_bias, drops, training, recompute, graph, data
 ):
     # The last output alone has a way of its own.
-    kept = data.draw(st.one_of(st.none(), st.just(1), st.integers(0, steps)), "kept")
-    kept = kept if kept is None else min(kept, steps)
+    num_outputs = data.draw(
+        st.one_of(st.none(), st.just(1), st.integers(0, steps)), "num_outputs"
+    )
+    num_outputs = num_outputs if num_outputs is None else min(num_outputs, steps)
     stops = data.draw(st.sets(st.integers(1, network.depth)), "stops") | {network.depth}
     weights, sequences = (
         weights_of(network, 3, use_bias, drops),
@@ -66,11 +68,19 @@ def test_whole_sequences(
 
     def plain(weights, sequences, initial):
         return trellis(
-            network, weights, sequences, initial, mask, stops=stops, kept=kept
+            network,
+            weights,
+            sequences,
+            initial,
+            mask,
+            stops=stops,
+            num_outputs=num_outputs,
         )
 
     def fast(weights, sequences, initial):
-        how = dict(stops=stops, kept=kept, training=training, recompute=recompute)
+        how = dict(
+            stops=stops, num_outputs=num_outputs, training=training, recompute=recompute
+        )
         return whole.run(network, weights, sequences, initial, mask, **how)
 
     got = functools.partial(with_gradients, fast)
@@ -150,7 +160,7 @@ def test_compiled_parts_change_nothing(monkeypatch):
     weights, sequences = weights_of(network, 2), tensor(2, 6, P, seed=6)
 
     def run(weights, sequences, training):
-        how = dict(stops=[network.depth], kept=4, training=training)
+        how = dict(stops=[network.depth], num_outputs=4, training=training)
         return whole.run(network, weights, sequences, **how)
 
     graphs = [

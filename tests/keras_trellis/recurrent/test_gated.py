@@ -178,7 +178,7 @@ def test_dropconnect_is_one_mask_a_call(name):
     before = counter.numpy()
     outputs = layer(x, training=True)
     counter.assign(before)
-    weights = layer.cell.weights_of_call(layer.cell.seed_of_call(True))
+    weights = layer.cell.call_weights(layer.cell.call_seed(True))
     dropped = set()
     for variable in plain.trainable_variables:
         ratio = weights[variable.name] / variable.numpy()
