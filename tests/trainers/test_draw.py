@@ -125,6 +125,7 @@ def test_the_report_has_the_run(trained, tmp_path, forks):
     assert "| trained | small | 3,747 |" in done.stdout and "80.97" in done.stdout
 
 
+@pytest.mark.usefixtures("pictures")
 def test_pictures_that_cannot_be_written_cost_no_result(
     folder, call, tmp_path, monkeypatch
 ):

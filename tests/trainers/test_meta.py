@@ -224,6 +224,7 @@ def evaluated(paths, tmp_path, **values):
     return tmp_path / "found"
 
 
+@pytest.mark.usefixtures("pictures")
 def test_an_evaluation_has_a_table_a_picture_and_all_points(
     trained, few_trials, capsys, tmp_path
 ):
