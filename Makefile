@@ -6,7 +6,7 @@ BIN := .venv/bin
 BUILDIFIER ?= $(or $(shell command -v buildifier),npx --yes @bazel/buildifier@8.2.1)
 PYTEST_FLAGS ?= -n auto --maxprocesses=8 --dist=worksteal
 
-.PHONY: setup train test lint format docs wheel lock
+.PHONY: setup setup-locked train test lint format docs wheel lock
 
 setup: .venv/stamp
 
@@ -48,6 +48,18 @@ wheel: setup
 	rm -rf dist
 	$(BIN)/python -m pip wheel -qq --no-deps --wheel-dir dist .
 
-# Bazel's requirements: what .venv holds, under Python 3.11 (MODULE.bazel).
+# What .venv holds, with the hashes of its files: for setup-locked and for Bazel, under Python 3.11 (MODULE.bazel).
 lock: setup
-	$(BIN)/python -m pip freeze --all --exclude-editable > requirements_lock.txt
+	$(BIN)/python -m pip install -qq uv
+	$(BIN)/python -m pip freeze --all --exclude-editable --exclude uv | $(BIN)/uv pip compile --quiet --generate-hashes \
+	  --no-deps --no-annotate --no-header --python $(BIN)/python --output-file requirements_lock.txt -
+
+# In place of setup: exactly the versions of requirements_lock.txt, and no file without its hash.
+setup-locked:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info[:2] != (3, 11))' \
+	  || { echo "requirements_lock.txt is for Python 3.11, and $(PYTHON) is $$($(PYTHON) --version 2>&1)." \
+	            "Name another one: make setup-locked PYTHON=python3.11" >&2; exit 1; }
+	$(PYTHON) -m venv --clear .venv
+	$(BIN)/python -m pip install -qq --require-hashes --requirement requirements_lock.txt
+	$(BIN)/python -m pip install -qq --no-deps --no-build-isolation --editable .
+	@touch .venv/stamp

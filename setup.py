@@ -72,7 +72,10 @@ setuptools.setup(
     packages=setuptools.find_packages(include=["keras_trellis", "keras_trellis.*"]),
     package_data={"keras_trellis": ["py.typed"]},
     python_requires=">=3.10,<3.14",
-    install_requires=["keras>=3.10,<4", "numpy>=1.26", "tensorflow>=2.20,<2.22"],
+    # Keras 3.12.4 is the newest for Python 3.10; what was found of files that run code or fill the
+    # memory when Keras loads them (CVE-2026-1462, CVE-2026-1669, CVE-2026-0897) is mended in it.
+    # .ci/run installs the lower bounds.
+    install_requires=["keras>=3.12.4,<4", "numpy>=1.26", "tensorflow>=2.20,<2.22"],
     extras_require=EXTRAS,
     # `build/` would collide with the file BUILD where case does not distinguish file names.
     options={"build": {"build_base": ".build"}},

@@ -81,12 +81,13 @@ def loop(setting: Setting) -> Contender:
     from trainers.scoring.scorer import Scorer
 
     scorer = Scorer(f"{setting.folder}/model/1")
+    fields = documents.Fields("text")
 
     def score():
         paths = sorted(setting.texts.iterdir())
         with tempfile.TemporaryFile("w") as file:
             for path in paths:
-                found = documents.read(str(path), "text", lambda name: open(name, "rb"))
+                found = documents.read(str(path), fields, lambda name: open(name, "rb"))
                 for batch in documents.in_batches(found):
                     scores = scorer([each.text for each in batch])
                     for each, score in zip(batch, scores, strict=True):

@@ -9,18 +9,21 @@ Flags of Beam, such as `--runner`, are passed to it. docs/corpora.md describes f
 
 import logging as silenced
 import os
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from types import ModuleType
 
 from absl import flags, logging
+from etils import epath
 
 from keras_trellis.export import versions
 from trainers.cli import command, flag_errors
 from trainers.data.stores import to_path
 from trainers.scoring import keep, output
-from trainers.scoring.corpus import Corpus, told
+from trainers.scoring.corpus import Corpus, check_fields, told
 from trainers.scoring.scorer import Scorer
+from trainers.training import hold
 from trainers.training.workdir import NotKeptError
 
 FLAGS = flags.FLAGS
@@ -30,7 +33,14 @@ _HELP = {
     "output": "The folder of the scores, a new one.",
     "keep": "Which documents to write again: FIELD<NUMBER, or <=, >, >=. Several must all hold.",
     "text_field": "The field of the text in JSON Lines and in tf.train.Example.",
+    "output_field": "The field of the scores in kept documents, one that they do not have.",
 }
+# What stops a worker, as the line of a traceback: a runner hands on the text of an error alone.
+_MEMORY = re.compile(
+    r"^(?:\w+\.)*(?:MemoryError|ResourceExhaustedError)\b:? ?(.*)", re.MULTILINE
+)
+_MODEL = re.compile(r"^(?:\w+\.)*ModelError: (.*)", re.MULTILINE)
+_PLACE = re.compile(r" ?\[while running .*")  # of Beam
 # Beam's runner on this machine. Its default would look for a program on the network first.
 _LOCAL = "--runner=FnApiRunner"
 
@@ -42,6 +52,7 @@ def define_flags() -> None:
     flags.DEFINE_string("output", None, _HELP["output"])
     flags.DEFINE_multi_string("keep", [], _HELP["keep"])
     flags.DEFINE_string("text_field", "text", _HELP["text_field"])
+    flags.DEFINE_string("output_field", "score", _HELP["output_field"])
 
 
 def main(argv: list[str]) -> int:
@@ -49,7 +60,12 @@ def main(argv: list[str]) -> int:
     stray = [each for each in argv if not each.startswith("--")]
     of_beam = [each for each in argv if each.startswith("--")]
     corpus = Corpus(
-        FLAGS.model, FLAGS.input, FLAGS.output, FLAGS.keep, FLAGS.text_field
+        FLAGS.model,
+        FLAGS.input,
+        FLAGS.output,
+        FLAGS.keep,
+        FLAGS.text_field,
+        FLAGS.output_field,
     )
     return command.exit_status(stray, lambda: _score(corpus, of_beam))
 
@@ -66,53 +82,95 @@ def parse_flags(argv: list[str]) -> list[str]:
 
 
 def score(corpus: Corpus, of_beam: Sequence[str] = ()) -> dict[str, int]:
-    """Scores a corpus.
+    """Scores a corpus, if its folder has not the scores already.
 
     Args:
         corpus: what to score, by what, and where to write.
         of_beam: flags of Beam.
 
     Returns:
-        The numbers of documents, of their tokens, of kept documents and of failures.
+        The numbers of documents, of their tokens, of kept, of empty documents and of failures.
 
     Raises:
         ValueError, OSError, ImportError: something cannot be used; nothing is written.
-        NotKeptError: the pipeline failed. The same call begins again.
+        ValueError: the model failed in the pipeline. The same call begins again.
+        MemoryError: memory ran out in the pipeline. The same call begins again.
+        NotKeptError: the pipeline failed otherwise. The same call begins again.
+        WorkdirError: another process is at work in the folder, or has taken it over.
     """
     conditions = [keep.parse(each) for each in corpus.keep]
+    check_fields(corpus.text_field, corpus.output_field)
     beam = _import_pipeline()
     pipeline = beam.pipeline([_LOCAL, *of_beam])
     paths = beam.matched(corpus.input)
     with flag_errors.naming("model", "path"):
         version = versions.newest(corpus.model)
-    Scorer(version)  # an error now, not in each worker
     folder = to_path(corpus.output)
-    output.begin(folder, output.described(corpus, version, paths))
+    described = output.described(corpus, version, paths)
+    if counts := output.check(folder, described):
+        return _told_done(folder, counts)
+    Scorer(version)  # an error now, not in each worker
     settings = beam.Settings(
-        version, paths, corpus.output, conditions, corpus.text_field
+        version,
+        paths,
+        corpus.output,
+        conditions,
+        corpus.text_field,
+        corpus.output_field,
     )
     _let_workers_import()
-    try:
-        counts = beam.run(pipeline, settings)
-    except Exception as error:
-        logging.debug("The pipeline's error:", exc_info=True)  # with --verbosity=1
-        reason = str(error).strip().rpartition("\n")[2]
-        raise NotKeptError(
-            f"the scores are not complete: {reason}; the same command begins again"
-        ) from error
-    output.finish(folder, counts)
+    folder.mkdir(parents=True, exist_ok=True)
+    with hold.held(folder) as held:
+        # Another process may have begun, or come to its end, since.
+        if counts := output.check(folder, described):
+            return _told_done(folder, counts)
+        output.begin(folder, described)
+        try:
+            counts = beam.run(pipeline, settings)
+        except Exception as error:
+            logging.debug("The pipeline's error:", exc_info=True)  # with --verbosity=1
+            raise _stopped_by(error) from error
+        held.check()
+        output.finish(folder, counts)
     return counts
 
 
-def _score(corpus: Corpus, of_beam: Sequence[str]) -> None:
+def _told_done(folder: epath.Path, counts: dict[str, int]) -> dict[str, int]:
+    print(f"{folder} has the scores already; another --output takes them anew")
+    return {"empty": 0, **counts}  # an earlier version did not count these
+
+
+def _stopped_by(error: Exception) -> Exception:
+    """Returns an error of the pipeline as the kind that has its exit status."""
+    text = f"{error}\n{type(error).__name__}: {error}"
+    if found := _MEMORY.search(text):
+        return MemoryError(_PLACE.sub("", found[1]))
+    if found := _MODEL.search(text):
+        return ValueError(_PLACE.sub("", found[1]))
+    reason = str(error).strip().rpartition("\n")[2]
+    return NotKeptError(
+        f"the scores are not complete: {reason}; the same command begins again"
+    )
+
+
+def _score(corpus: Corpus, of_beam: Sequence[str]) -> int:
     if not FLAGS["verbosity"].present:  # hide Beam's notes and tracebacks
         logging.set_verbosity(logging.FATAL)
     counts = score(corpus, of_beam)
     print(f"{corpus.output}: {told(counts)}")
+    if counts["failures"] and counts["documents"] == counts["empty"]:
+        return command.fail(
+            f"no document has a score; {corpus.output}/failures-*.jsonl say why",
+            command.Status.REFUSED,
+        )
+    return command.Status.DONE
 
 
 def _check_flags() -> None:
-    command.require("model", "input", "output", "text_field")
+    command.require("model", "input", "output", "text_field", "output_field")
+    for name in ("text_field", "output_field"):
+        flag_errors.check_text(name, FLAGS[name].value)
+    check_fields(FLAGS.text_field, FLAGS.output_field)
     for each in FLAGS.keep:
         keep.parse(each)
 

@@ -112,7 +112,7 @@ def _seconds() -> list[float]:
     return numbers * (len(FLAGS.tasks) // len(numbers))
 
 
-def _compare() -> None:
+def _compare() -> int:
     path = epath.Path(FLAGS.output).expanduser()
     check_folder("output", path)
     check_output(path)
@@ -131,8 +131,9 @@ def _compare() -> None:
         FLAGS.patience,
     )
     line = shlex.join(["python", "-m", "trainers.compare", *sys.argv[1:]])
-    plans = comparison.compare(path, settings)
+    plans, status = comparison.compare(path, settings)
     print(comparison_report.write(path, settings, plans, line), flush=True)
+    return status
 
 
 def _given() -> dict:

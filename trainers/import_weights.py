@@ -11,8 +11,9 @@ first appearance. `--permutation` gives the order of permuted MNIST's pixels.
 
 import contextlib
 import functools
+import re
 import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import keras
@@ -34,11 +35,22 @@ from trainers.sequences import experiment as sequence_runs
 from trainers.tasks import registry
 from trainers.tasks.task import DrawnTask, ImageTask
 from trainers.training import checkpoints, runs, variables
-from trainers.training.workdir import NotKeptError, WorkdirError, open_workdir
+from trainers.training.workdir import (
+    NotKeptError,
+    Workdir,
+    WorkdirError,
+    open_workdir,
+    read_kept,
+)
 
 FLAGS = flags.FLAGS
 # The corpora whose vocabulary has the order of the authors' scripts.
 _NUMBERED_AS_THEIRS = {"order": ("appearance",), "form": ("released", "paper")}
+_BEST = f"checkpoints/{checkpoints.BEST}"
+# What an import that was killed may have left, with the temporary files of the same names.
+_OURS = re.compile(
+    r"lock|checkpoints|\.?((config|imported|corpus|data)\.json|vocabulary\.txt|best\.npz)(\.part)?"
+)
 _PERMUTED = "permuted_mnist"
 _PIXELS = 28 * 28
 
@@ -85,32 +97,64 @@ def _check_flags() -> None:
 
 def _import() -> None:
     path = to_path(FLAGS.workdir)
-    if files.exists(path):
-        raise WorkdirError(f"{path} is there already; choose a new --workdir")
-    files.check_folder("workdir", path)
     checkpoint = to_path(FLAGS.checkpoint)
     files.check_regular(checkpoint, "checkpoint")
+    provenance = {"checkpoint": checkpoint.name, "sha256": sha256(checkpoint)}
+    _refuse_other(path, provenance)
+    files.check_folder("workdir", path)
     read = (
         _classifier
         if FLAGS.config.task in registry.of_kind(ImageTask)
         else _language_model
     )
     model, config, keep, told = read(checkpoint, path)
-    with open_workdir(path, config.to_dict()), contextlib.ExitStack() as failed:
-        failed.callback(path.rmtree, missing_ok=True)
-        provenance = {"checkpoint": checkpoint.name, "sha256": sha256(checkpoint)}
-        files.write_json(path / runs.IMPORTED, provenance)
-        keep(path)
-        weights = variables.arrays(variables.of_model(model))
-        if not checkpoints.Checkpoints(path / "checkpoints").save_best(weights):
-            raise NotKeptError(
-                f"the weights could not be written to {path}, which is removed"
-            )
-        failed.pop_all()
+    new = not files.exists(path)
+    with open_workdir(path, config.to_dict()) as folder:
+        if files.exists(path / _BEST):  # a former command came to its end
+            checkpoints.load_best(path, model)
+        else:
+            with contextlib.ExitStack() as failed:
+                if new:
+                    failed.callback(path.rmtree, missing_ok=True)
+                _write(model, keep, provenance, folder)
+                failed.pop_all()
     print(
         f"{path}: {runs.parameters(model):,} parameters, {told}, depth {config.model.depth}, "
         f"dilation {config.model.dilation_rate}"
     )
+
+
+def _refuse_other(path: epath.Path, provenance: Mapping[str, str]) -> None:
+    """Raises WorkdirError if a folder has more than an import of these weights has written."""
+    if not files.exists(path):
+        return
+    imported = read_kept(path / runs.IMPORTED) if path.is_dir() else None
+    if files.exists(path / _BEST) and imported == provenance:
+        return
+    folders = [each for each in (path, path / "checkpoints") if each.is_dir()]
+    names = [each.name for folder in folders for each in folder.iterdir()]
+    ours = bool(folders) and all(map(_OURS.fullmatch, names))
+    if not ours or files.exists(path / _BEST) or imported not in (None, provenance):
+        raise WorkdirError(f"{path} is there already; choose a new --workdir")
+
+
+def _write(
+    model: keras.Model,
+    keep: Callable[[epath.Path], None],
+    provenance: Mapping[str, str],
+    folder: Workdir,
+) -> None:
+    """Writes a run's files, the weights last."""
+    path = folder.path
+    files.write_json(path / runs.IMPORTED, provenance)
+    keep(path)
+    weights = variables.arrays(variables.of_model(model))
+    store = checkpoints.Checkpoints(path / "checkpoints", run_id=folder.run.run_id)
+    if not store.save_best(weights):
+        raise NotKeptError(
+            f"the weights could not be written to {path}; make room, and give the same command "
+            "again"
+        )
 
 
 def _language_model(checkpoint: epath.Path, path: epath.Path) -> _Imported:

@@ -14,6 +14,7 @@ a file, such as another study's best.json, in place of a preset's.
 """
 
 import math
+import re
 
 from absl import flags
 from etils import epath
@@ -28,7 +29,9 @@ flags.adopt_module_key_flags(run_flags)
 flags.adopt_module_key_flags(config_file)
 flags.DEFINE_string("study", None, "The folder of the study.")
 flags.DEFINE_float(
-    "hours", None, "Wall time of the whole study, of all commands together."
+    "hours",
+    None,
+    "Wall time of the whole study: of all processes that work on it, added up.",
 )
 flags.DEFINE_integer(
     "trials", None, "The number of trials of the whole study.", lower_bound=1
@@ -62,9 +65,10 @@ def _check_flags(argv: list[str]) -> None:
     command.require("task", "study")
     if FLAGS.workdir:
         raise ValueError("--workdir has no use here: --study is the folder of all runs")
-    odd = "://" in FLAGS.study or any(each in FLAGS.study for each in "?{}")
-    expected = "a folder on a disk of this machine, without ? and { } in its name"
-    names.check_flag("study", FLAGS.study, expected, not odd)  # a database lies there
+    expected = "a folder on a disk of this machine"
+    names.check_flag(
+        "study", FLAGS.study, expected, not re.match(r"\w+:/", FLAGS.study)
+    )
     schema.check(FLAGS.config)
     if FLAGS.hours is None and FLAGS.trials is None:
         raise ValueError("--hours or --trials is missing; the study would not end")

@@ -104,6 +104,7 @@ def _findings(folder, lanes, deadline):
     for each in server.findings(
         FLAGS.case or (),
         kinds=FLAGS.only or USUAL,
+        only=FLAGS.program or (),
         seed=FLAGS.seed,
         deadline=deadline,
         most=FLAGS.most,
@@ -132,13 +133,18 @@ def told(finding: dict[str, Any]) -> str:
 
 
 def table(result: dict[str, Any]) -> str:
-    """Returns the result as a Markdown table, a row for each kind."""
-    by_kind = collections.defaultdict(list)
+    """Returns the result as two Markdown tables, a row for each kind and for each program."""
+    kinds, programs = collections.defaultdict(list), collections.defaultdict(list)
     for each in result["cases"]:
-        kind, _, _ = each["case"].partition(":")
-        by_kind[kind].append(each)
-    rows = [_row(KINDS[kind], by_kind[kind]) for kind in KINDS if kind in by_kind]
-    rows.append(_row("all", result["cases"]))
+        kind, program, *_ = each["case"].split(":")
+        kinds[KINDS[kind]].append(each)
+        programs[program].append(each)
+    of_kinds = {title: kinds[title] for title in KINDS.values() if title in kinds}
+    return "\n\n".join(_table(each, result["cases"]) for each in (of_kinds, programs))
+
+
+def _table(parts, found):
+    rows = [_row(title, part) for title, part in {**parts, "all": found}.items()]
     return report.table(rows, {name: operator.itemgetter(name) for name in rows[0]})
 
 
@@ -165,6 +171,9 @@ def define_flags() -> None:
         None,
         list(KINDS),
         "Kinds of cases; all but workers and stores by default.",
+    )
+    flags.DEFINE_multi_string(
+        "program", None, "Programs whose cases are drawn; all by default."
     )
     flags.DEFINE_multi_string("case", None, "A case to repeat, instead of drawn ones.")
     flags.DEFINE_integer(

@@ -99,6 +99,7 @@ def profile(
         programs.PreparationError: it fails.
     """
     folder = templates.copy(program, place / "folder")
+    program.begin(runner, folder)
     files = {}
     for name in outcomes.contents(folder):
         files[name] = (folder / name).stat().st_size
@@ -157,10 +158,16 @@ def operations(lines: Iterable[str]) -> Iterator[Operation]:
         yield Operation(name, path, seen[name, path], flags == "1")
 
 
-def programs_of(kinds: Sequence[str]) -> list[str]:
-    """Returns the names of the programs that have cases of some kinds."""
+def programs_of(kinds: Sequence[str], among: Sequence[str] = ()) -> list[str]:
+    """Returns the names of the programs that have cases of some kinds.
+
+    Args:
+        kinds: the kinds.
+        among: the names to choose from; none: all.
+    """
     wanted = {_of_program(kind) for kind in kinds}
-    return [name for name in PROGRAMS if PROGRAMS[name].kind in wanted]
+    chosen = [PROGRAMS[name] for name in among] or PROGRAMS.values()
+    return [each.name for each in chosen if each.kind in wanted]
 
 
 def _of_program(kind):
@@ -265,40 +272,54 @@ def _stores(program, profile, generator):
 
 def _is_stray(name):
     base = Path(name).name
-    text = name.startswith(f"{programs.TEXT}/")  # the user's; it may be any text
-    return text or base in (*programs.STRAYS, *programs.STRAY_CHECKPOINTS)
+    data = name.startswith(f"{programs.DATA}/")
+    return data or base in (*programs.STRAYS, *programs.STRAY_CHECKPOINTS)
 
 
 def drawn(
+    names: Sequence[str],
     profiles: Mapping[str, Profile],
-    kinds: list[str],
+    kinds: Sequence[str],
     seed: int,
     count: int | None = None,
 ) -> Iterator[str]:
     """Yields the cases of a seed, none of them twice.
 
-    One of each kind comes first, so that a short run leaves no kind out; the others follow the
-    shares of kinds and programs.
+    First come cases of each kind and of each program, so that a short run leaves none out; the
+    others follow the shares of kinds and programs.
+
+    Args:
+        names: those of the programs.
+        profiles: of the programs; one is asked for when a case of its program is drawn.
+        kinds: the kinds of cases.
+        seed: the seed.
+        count: how many; None: all.
     """
     generator = random.Random(seed)
-    left = {}
-    for kind in kinds:
-        for name, found in profiles.items():
-            cases = every(kind, PROGRAMS[name], found, generator)
-            generator.shuffle(cases)
-            if cases:
-                left[kind, name] = cases
-    untried = {kind for kind, _ in left}
+    left: dict[tuple[str, str], list[str] | None] = {
+        (kind, name): None
+        for kind in kinds
+        for name in names
+        if _of_program(kind) == PROGRAMS[name].kind
+    }
+    untried = {each for pair in left for each in pair}
     given = 0
     while left and (count is None or given < count):
-        among = [each for each in left if each[0] in untried] or list(left)
+        new = {pair: len(untried & {*pair}) for pair in left}
+        among = [pair for pair in left if new[pair] == max(new.values())]
         weights = [KINDS[kind] * PROGRAMS[name].share for kind, name in among]
-        (chosen,) = generator.choices(among, weights)
-        yield left[chosen].pop()
+        ((kind, name),) = generator.choices(among, weights)
+        of_pair = left[kind, name]
+        if of_pair is None:
+            of_pair = every(kind, PROGRAMS[name], profiles[name], generator)
+            generator.shuffle(of_pair)
+            left[kind, name] = of_pair
+        if not of_pair:
+            del left[kind, name]
+            continue
+        yield of_pair.pop()
         given += 1
-        untried.discard(chosen[0])
-        if not left[chosen]:
-            del left[chosen]
+        untried -= {kind, name}
 
 
 def disturbance(how: str, rest: list[str]) -> Disturbance:

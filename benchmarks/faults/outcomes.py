@@ -1,12 +1,14 @@
 """What a command leaves in its folder, as values that can be compared between two runs.
 
-Seconds, rates, memory and names that hold a time differ between runs, and are left out.
+Seconds, rates, memory, names that hold a time, a run's id and the version that trained it differ
+between runs, and are left out. So is the folder's own name, which some files have.
 """
 
 import csv
 import hashlib
 import io
 import json
+import os
 import re
 import struct
 from collections.abc import Mapping
@@ -19,25 +21,34 @@ from google.protobuf import message
 
 from benchmarks.faults.programs import STRAY_CHECKPOINTS, STRAYS
 from trainers.data.files import CHECKSUM
+from trainers.scoring.output import SETTINGS
+from trainers.studies.places import JOURNAL
+from trainers.tasks.config import RUN
+from trainers.training.workdir import CONFIG, RUN_ID
 
 Values = dict[str, Any]
-_MEASURED = {"cost/seconds", "cost/peak_bytes"}
+_OWN = {"cost/seconds", "cost/peak_bytes", RUN_ID}  # arrays that are a run's own
 _RATE = re.compile(r".*_per_second")
 _LEFT = re.compile(r".*\.part|\.exporting-.*|\..*\.part")
 _VERSION = re.compile(r"models/(\d+)/")
 _EXPORTED = 2  # the version that an undisturbed export makes
-# A lock holds a process's number; a picture is drawn from the table; events that were written once
-# more, and what TensorFlow could not remove of a SavedModel, do no harm.
+# A lock holds a process's number; a picture is drawn from the table; a log has all that was tried;
+# events that were written once more, and what TensorFlow could not remove of a SavedModel, do no
+# harm.
 _IGNORED = re.compile(
-    r"\bcurves\.png$|\block$|/tensorboard/.*\.unreadable$|/variables_temp/"
+    r"\bcurves\.png$|\block$|\.log$|/tensorboard/.*\.unreadable$|/variables_temp/"
 )
-RECORDS = ("metrics.csv", "tensorboard", "curves.png")  # they may be incomplete
+# They may be incomplete, and so may the points that a comparison takes from them.
+RECORDS = ("metrics.csv", "tensorboard", "curves.png", "points.csv")
+_OF_PATHS = (CHECKSUM, "files")
+# What a line of a journal has of the process that wrote it.
+_OF_PROCESS = ("seconds", "processor_seconds", "version", "commit", RUN_ID)
 
 
 def read(folder: Path) -> Values:
     """Returns the contents of a folder's files by name, and the names of files left over."""
     found: Values = {}
-    events: list[tuple[int, str, float]] = []
+    events: list[tuple[int, str, Any]] = []
     for path in sorted(folder.rglob("*")):
         name = path.relative_to(folder).as_posix()
         if any(_LEFT.fullmatch(part) for part in path.relative_to(folder).parts):
@@ -45,9 +56,9 @@ def read(folder: Path) -> Values:
         elif not path.is_file() or _IGNORED.search(name):
             continue
         elif "tfevents" in path.name:
-            events += scalars(path.read_bytes())
+            events += summaries(path.read_bytes())
         else:
-            found[_plain(name)] = _values(path)
+            found[_plain(name)] = _values(path, folder)
     if events:
         found["tensorboard"] = sorted(events)
     return _without_repeated_versions(found)
@@ -66,14 +77,24 @@ def differences(expected: Mapping[str, Any], actual: Mapping[str, Any]) -> list[
     return found
 
 
-def newest_step(folder: Path) -> int:
-    """Returns the step of the newest whole checkpoint; -1 without any."""
-    steps = [-1]
-    for path in (folder / "run" / "checkpoints").glob("step-*.npz"):
-        step = re.fullmatch(r"step-(\d+)\.npz", path.name)
-        if step and isinstance(_arrays(path), dict):
-            steps.append(int(step[1]))
-    return max(steps)
+def progress(folder: Path) -> dict[str, int]:
+    """Returns what is done: the step of each run's newest whole checkpoint, each journal's lines.
+
+    A study removes the weights of its trials.
+    """
+    found = {}
+    for path in folder.rglob("checkpoints"):
+        run = path.parent.relative_to(folder)
+        if "trials" not in run.parts:
+            steps = [-1]
+            for file in path.glob("step-*.npz"):
+                step = re.fullmatch(r"step-(\d+)\.npz", file.name)
+                if step and isinstance(_arrays(file), dict):
+                    steps.append(int(step[1]))
+            found[f"steps in {run}"] = max(steps)
+    for path in folder.rglob(JOURNAL):
+        found[f"lines in {path.relative_to(folder)}"] = path.read_bytes().count(b"\n")
+    return found
 
 
 def contents(folder: Path) -> dict[str, str]:
@@ -86,7 +107,7 @@ def contents(folder: Path) -> dict[str, str]:
     return found
 
 
-def scalars(data: bytes) -> list[tuple[int, str, float]]:
+def summaries(data: bytes) -> list[tuple[int, str, Any]]:
     """Returns (step, tag, value) of a file of events, up to the first broken record."""
     found, start = [], 0
     while start + 12 <= len(data):
@@ -96,39 +117,47 @@ def scalars(data: bytes) -> list[tuple[int, str, float]]:
             break
         start += size + 16
         try:
-            found += _scalars_of(tf.compat.v1.Event.FromString(record))
+            found += _summaries_of(tf.compat.v1.Event.FromString(record))
         except (message.DecodeError, TypeError, ValueError):
             break
     return found
 
 
-def _scalars_of(event):
-    scalars = []
+def _summaries_of(event):
+    found = []
     for each in event.summary.value:
-        value = float(tf.make_ndarray(each.tensor))
-        if not _RATE.match(each.tag):
-            scalars.append((event.step, each.tag, value))
-    return scalars
+        value = tf.make_ndarray(each.tensor)
+        if each.metadata.plugin_data.plugin_name == "images":
+            pixels = b"".join(map(bytes, value.ravel()))
+            found.append((event.step, each.tag, hashlib.sha256(pixels).hexdigest()))
+        elif not _RATE.match(each.tag):
+            found.append((event.step, each.tag, float(value)))
+    return found
 
 
-def _values(path):
+def _values(path, folder):
     if path.name in {*STRAYS, *STRAY_CHECKPOINTS}:
         return path.read_bytes()
     if path.suffix == ".npz":
         return _arrays(path)
     if path.name == "result.json":
         return _result(path.read_bytes())
+    if path.name == CONFIG:
+        return _config(path.read_bytes())
+    if path.name == JOURNAL:
+        return _journal(path.read_bytes())
     if path.name == "metrics.csv":
         return _rows(path.read_text(errors="replace"))
     if path.name in ("saved_model.pb", "fingerprint.pb", "variables.index"):
         return "is there"  # node names and a random number
-    return path.read_bytes()
+    content = path.read_bytes().replace(os.fsencode(folder), b"FOLDER")
+    return _settings(content) if path.name == SETTINGS else content
 
 
 def _arrays(path):
     try:
         with np.load(path, allow_pickle=False) as file:
-            arrays = {name: file[name] for name in file.files if name not in _MEASURED}
+            arrays = {name: file[name] for name in file.files if name not in _OWN}
     except Exception as error:
         return f"cannot be read: {error}"
     found = {}
@@ -141,10 +170,47 @@ def _result(text):
     try:
         result = json.loads(text)
         result["cost"] = {"weight": result["cost"]["weight"]}
-        result.pop(CHECKSUM, None)  # of the seconds, too
+        for name in (CHECKSUM, RUN_ID):  # that is the checksum of the seconds, too
+            result.pop(name, None)
     except (ValueError, KeyError, TypeError) as error:
         return f"cannot be read: {error}"
     return result
+
+
+def _config(text):
+    try:
+        return {
+            name: value
+            for name, value in json.loads(text).items()
+            if name not in (CHECKSUM, RUN)
+        }
+    except (ValueError, AttributeError) as error:
+        return f"cannot be read: {error}"
+
+
+def _settings(text):
+    """Returns what a corpus was scored with, but for checksums of paths."""
+    try:
+        settings = json.loads(text)
+        return {name: settings[name] for name in settings if name not in _OF_PATHS}
+    except (ValueError, TypeError) as error:
+        return f"cannot be read: {error}"
+
+
+def _journal(data):
+    """Returns the lines of a study's journal, but for those that tell times alone."""
+    found = []
+    for line in data.splitlines():
+        try:
+            entry = json.loads(line)
+            event = entry["event"]
+        except (ValueError, KeyError, TypeError) as error:
+            return f"cannot be read: {error}"
+        for name in (CHECKSUM, *_OF_PROCESS):
+            entry.pop(name, None)
+        if event != "worked":
+            found.append(entry)
+    return found
 
 
 def _rows(text):

@@ -9,6 +9,7 @@ process, in which TensorFlow has not begun.
 """
 
 import contextlib
+import ctypes
 import dataclasses
 import mmap
 import multiprocessing
@@ -19,12 +20,14 @@ import select
 import signal
 import socket
 import struct
+import subprocess
 import sys
 import threading
 import time
 import traceback
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import IO
 
 import tqdm
 from absl import flags
@@ -34,6 +37,11 @@ from trainers.training import stopping
 
 LIMIT_SECONDS = 60.0  # a command takes one second; after this it counts as hung
 _MILLISECONDS = 200  # between two looks whether a child has ended
+_LONGEST, _SHORT = (
+    15.0,
+    0.01,
+)  # seconds for what a command has begun to end, and a pause
+_SUBREAPER = 36  # PR_SET_CHILD_SUBREAPER of prctl(2)
 # Whether the fault has come, and how many calls were counted.
 _FACTS = struct.Struct("qq")
 
@@ -89,6 +97,7 @@ class Ended:
         hung: whether it took too long and was killed.
         begun: whether the fault has come; always true for a killed child.
         calls: how many calls of Python functions there were.
+        outlived: whether a process that it began went on for seconds after it.
     """
 
     status: int
@@ -98,6 +107,7 @@ class Ended:
     hung: bool
     begun: bool
     calls: int
+    outlived: bool = False
 
 
 class _Child:
@@ -110,6 +120,8 @@ class _Child:
         self._streams = [os.memfd_create(name) for name in ("stdout", "stderr")]
         sys.stdout.flush()
         sys.stderr.flush()
+        # What a killed child has begun becomes this process's, which then sees its end.
+        ctypes.CDLL(None).prctl(_SUBREAPER, 1)
         self._pid = os.fork()
         if self._pid == 0:
             try:
@@ -145,7 +157,21 @@ class _Child:
             hung,
             bool(begun),
             calls,
+            _outlived(self._pid),
         )
+
+
+def _outlived(group):
+    """Returns whether processes of a group go on; ends them."""
+    deadline = time.monotonic() + _LONGEST
+    while time.monotonic() < deadline:
+        try:
+            os.waitpid(-group, os.WNOHANG)
+        except ChildProcessError:
+            return False
+        time.sleep(_SHORT)
+    os.killpg(group, signal.SIGKILL)
+    return True
 
 
 class Runner:
@@ -202,17 +228,24 @@ def _drained(stream):
 
 def _become(command, disturbance, streams, facts):
     """Turns this process into the command, and ends it."""
+    os.setpgid(0, 0)
     time.sleep(disturbance.delay)
     for number, stream in enumerate(streams, start=1):
         os.dup2(stream, number)
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     os.environ.update(command.environment, HOME=str(command.folder))
-    sys.argv = [command.module, *command.arguments]
-    flags.FLAGS.remove_flag_values([name for name in flags.FLAGS if _is_ours(name)])
-    flags.FLAGS.unparse_flags()
     if disturbance.log:
         shim.log_to(os.open(disturbance.log, os.O_CREAT | os.O_WRONLY | os.O_APPEND))
     shim.arm(command.folder, disturbance.fault)
+    status = _status_of_module(command.module, command.arguments, disturbance)
+    facts[:] = _FACTS.pack(shim.begun() or disturbance.call > 0, shim.calls())
+    _end(status)
+
+
+def _status_of_module(module, arguments, disturbance):
+    """Runs a module as a new process would, and returns its exit status."""
+    sys.argv = [module, *arguments]
+    _forget_flags()
     # tqdm's lock is in memory that forked processes share. A killed one keeps it for ever.
     tqdm.tqdm.set_lock(threading.RLock())
     # This process may ignore the signal, as one started in the background does.
@@ -220,9 +253,12 @@ def _become(command, disturbance, streams, facts):
     signal.signal(signal.SIGUSR1, _drop_connections)
     # As `trainers` does where Python begins with a command.
     stopping.listen(importing=True)
-    status = _status_of(lambda: _main(command.module, disturbance))
+    status = _status_of(lambda: _main(module, disturbance))
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    facts[:] = _FACTS.pack(shim.begun() or disturbance.call > 0, shim.calls())
+    return status
+
+
+def _end(status):
     for thread in threading.enumerate():  # as Python does
         if thread is not threading.current_thread() and not thread.daemon:
             thread.join()
@@ -230,6 +266,72 @@ def _become(command, disturbance, streams, facts):
         with contextlib.suppress(OSError, ValueError):
             stream.flush()
     os._exit(status)
+
+
+class Fork:
+    """Stands for `subprocess.Popen` of `python -m MODULE FLAGS`: a fork needs no imports.
+
+    Nothing goes wrong in it. Its signals come from its parent, or from the end of that.
+
+    Args:
+        args: the command.
+        stdout: the file of its output.
+        stderr: has to be `subprocess.STDOUT`.
+        pass_fds: the descriptors that it keeps.
+        env: its environment.
+    """
+
+    def __init__(
+        self,
+        args: Sequence[str],
+        stdout: IO[str],
+        stderr: int,
+        pass_fds: Sequence[int],
+        env: Mapping[str, str],
+    ) -> None:
+        assert stderr == subprocess.STDOUT
+        self._pid = os.fork()
+        if self._pid == 0:
+            try:
+                _become_child(args, stdout.fileno(), pass_fds, env)
+            finally:
+                os._exit(1)
+
+    def wait(self) -> int:
+        """Waits for the end; returns the exit status."""
+        return os.waitstatus_to_exitcode(os.waitpid(self._pid, 0)[1])
+
+    def terminate(self) -> None:
+        """Sends SIGTERM."""
+        os.kill(self._pid, signal.SIGTERM)
+
+
+def _become_child(args, output, kept, environment):
+    shim.stop_counting()
+    shim.log_to(-1)
+    shim.arm(Path(environment["HOME"]), shim.Fault())
+    sys.stdout, sys.stderr = sys.__stdout__, sys.__stderr__
+    for number in (1, 2):
+        os.dup2(output, number)
+    for name in os.listdir("/proc/self/fd"):
+        if int(name) > 2 and int(name) not in kept:
+            with contextlib.suppress(OSError):  # that of the listing is closed
+                os.close(int(name))
+    os.environ.clear()
+    os.environ.update(environment)
+    _, _, module, *arguments = args
+    _end(_status_of_module(module, arguments, Disturbance()))
+
+
+_known_flags: set[str] = set()
+
+
+def _forget_flags():
+    """Removes the flags of this benchmark, or of the command that has forked this process."""
+    known = _known_flags or {name for name in flags.FLAGS if not _is_ours(name)}
+    flags.FLAGS.remove_flag_values([name for name in flags.FLAGS if name not in known])
+    flags.FLAGS.unparse_flags()
+    _known_flags.update(known)
 
 
 def _is_ours(name):

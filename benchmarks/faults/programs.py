@@ -3,26 +3,28 @@
 import contextlib
 import dataclasses
 import json
+import math
 import random
 import shutil
 import signal
 import socket
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
+
+import numpy as np
 
 from benchmarks.faults import quick, shim, stores
 from benchmarks.faults.processes import Command, Disturbance, Runner
 
 # A sum over workers waits in a thread, and what it waits for takes another.
 _THREADS = {"TF_NUM_INTEROP_THREADS": "4"}
-RUN, TEXT, MODELS = "run", "text", "models"
+RUN, MODELS, TABLE, STUDY = "run", "models", "table", "study"
+COMPARISON, SCORES = "comparison", "scores"
+DATA = "data"  # files of the user that may have any content
 # Files of users and their file managers, which no command may touch.
 STRAYS = ("notes.txt", "metrics (copy).csv")
 STRAY_CHECKPOINTS = ("step-foo.npz", "step-00000004 (copy).npz", "best.npz~")
-# The renaming of the last checkpoint of the second epoch, of three.
-_HALF = shim.Fault(
-    shim.Action.AFTER, signal.SIGKILL, "rename", f"{RUN}/checkpoints/step-00000006*"
-)
 _SMALL_TEXT_MODEL = {
     "model.units": 4,
     "model.output_units": 4,
@@ -43,6 +45,41 @@ _SMALL_TEXT_MODEL = {
 }
 
 
+_SMALL_DRAWING = {
+    "data.batch_size": 8,
+    "data.validation": 8,
+    "evaluation.batch_size": 8,
+    "training.epochs": 3,
+    "training.log_every_steps": 2,
+    "training.checkpoint_every_steps": 1,
+}
+_SMALL_LEARNING = {
+    "model.units": 2,
+    "model.layers": 1,
+    "data.dimensions": 2,
+    "data.batch_size": 2,
+    "data.steps": 4,
+    "data.unroll": 2,
+    "data.episodes": 1,
+    "data.evaluated": 2,
+    "training.epochs": 3,
+    "training.log_every_steps": 2,
+    "training.checkpoint_every_steps": 1,
+}
+_SMALL_IMPORT = {
+    "model.depth": 2,
+    "model.dilation_rate": "(1,)",
+    "data.window": 9,
+    "data.horizon": 3,
+    "data.history": "zero",
+}
+Prepare = Callable[[Runner, Path], None]
+
+
+def _nothing(runner, folder):
+    del runner, folder
+
+
 @dataclasses.dataclass(frozen=True)
 class Program:
     """A command, and the folder in which it begins.
@@ -50,22 +87,33 @@ class Program:
     Attributes:
         name: what cases call it.
         module: what is run.
-        arguments: its flags; `{folder}` stands for the folder.
-        prepare: fills the empty folder.
+        arguments: its flags; `{folder}` stands for the folder, in its store if it has one, and
+            `{disk}` for the folder on the disk.
+        prepare: fills the empty folder, once for all cases.
+        begin: what is done in the folder of each case, where files have the folder's name.
         share: its share of the cases.
         graphs: whether it runs TensorFlow's graphs.
         workers: how many processes run it together.
         store: the scheme of the object store that has its folders; "": they are on the disk.
+        imports: modules that are imported before, so that its process need not.
+        shared: whether several processes share its work, and the end depends on which was first.
+        own_end: whether the last line that it prints is another each time.
+        crashes: faults, as cases have them, with which TensorFlow's own code may crash.
     """
 
     name: str
     module: str
     arguments: Sequence[str]
-    prepare: Callable[[Runner, Path], None]
-    share: int
+    prepare: Prepare = _nothing
+    begin: Prepare = _nothing
+    share: int = 1
     graphs: bool = False
     workers: int = 1
     store: str = ""
+    imports: Sequence[str] = ()
+    shared: bool = False
+    own_end: bool = False
+    crashes: Sequence[str] = ()
 
     @property
     def kind(self) -> str:
@@ -77,7 +125,7 @@ class Program:
     def command(self, folder: Path) -> Command:
         """Returns the command, with its folder."""
         place = f"{self.store}://{stores.BUCKET}" if self.store else folder
-        arguments = [each.format(folder=place) for each in self.arguments]
+        arguments = [each.format(folder=place, disk=folder) for each in self.arguments]
         return Command(self.module, arguments, folder, self.graphs)
 
     def commands(self, folder: Path) -> list[Command]:
@@ -111,27 +159,59 @@ class PreparationError(Exception):
     """An undisturbed command failed."""
 
 
-def _nothing(runner, folder):
-    del runner, folder
+# What fills a folder before a program begins: functions of a runner and the folder.
 
 
-def _half_run(runner, folder):
-    """A run that was killed after its second epoch, with files of the user."""
-    ended = runner.run(TRAIN.command(folder), Disturbance(_HALF))
-    if ended.status != 128 + signal.SIGKILL:
-        raise PreparationError(f"no checkpoint of step 6: {ended}")
-    _add_strays(folder / RUN)
+def _after(*steps: Prepare) -> Prepare:
+    """Returns what takes steps one after the other."""
+
+    def prepare(runner, folder):
+        for step in steps:
+            step(runner, folder)
+
+    return prepare
 
 
-def _finished_run(runner, folder):
-    _finish(runner, TRAIN, folder)
-    _add_strays(folder / RUN)
+def _finished(program: Program) -> Prepare:
+    """Returns what runs a program to its end."""
+
+    def prepare(runner, folder):
+        ended = runner.run(program.command(folder))
+        if ended.status:
+            raise PreparationError(f"{program.name} failed: {ended}")
+
+    return prepare
 
 
-def _exported_run(runner, folder):
-    """A finished run, and a model's folder with a version in it."""
-    _finish(runner, TRAIN, folder)
-    _finish(runner, EXPORT, folder)
+def _killed(program: Program, operation: str, path: str, at: int = 1) -> Prepare:
+    """Returns what kills a program after a file operation."""
+    fault = shim.Fault(shim.Action.AFTER, signal.SIGKILL, operation, path, at)
+
+    def prepare(runner, folder):
+        ended = runner.run(program.command(folder), Disturbance(fault))
+        if ended.status != 128 + signal.SIGKILL:
+            raise PreparationError(f"{program.name} has no {operation} {path}: {ended}")
+
+    return prepare
+
+
+def _flags(*own: str, **fields: Any) -> tuple[str, ...]:
+    """Returns the flags of a run, with values of its config."""
+    values = (f"--config.{name}={value}" for name, value in fields.items())
+    return (*own, *values, f"--workdir={{folder}}/{RUN}")
+
+
+def _strays(runner, folder):
+    """Adds files of the user to a run's folder."""
+    del runner
+    for name in STRAYS:
+        (folder / RUN / name).write_text("mine\n")
+    for name in STRAY_CHECKPOINTS:
+        (folder / RUN / "checkpoints" / name).write_text("mine\n")
+
+
+def _stray_of_models(runner, folder):
+    del runner
     (folder / MODELS / "notes.txt").write_text("mine\n")
 
 
@@ -139,104 +219,226 @@ def _text(runner, folder):
     """A text of ten words, drawn at random, with a line break after each sixth."""
     del runner
     generator = random.Random(0)
-    (folder / TEXT).mkdir()
+    (folder / DATA).mkdir()
     for split, count in {"train": 200, "valid": 40, "test": 40}.items():
         words = [f"word{generator.randrange(10)}" for _ in range(count)]
         lines = [" ".join(words[start : start + 6]) for start in range(0, count, 6)]
-        (folder / TEXT / f"{split}.txt").write_text("\n".join(lines) + "\n")
+        (folder / DATA / f"{split}.txt").write_text("\n".join(lines) + "\n")
 
 
-def _encoded_text(runner, folder):
+def _images(runner, folder):
+    """MNIST's files, with a few images drawn at random."""
+    del runner
+    generator = random.Random(0)
+    (folder / DATA).mkdir()
+    for split, count in {"train": 24, "t10k": 8}.items():
+        for kind, shape in {
+            "images-idx3": (count, 28, 28),
+            "labels-idx1": (count,),
+        }.items():
+            header = bytes([0, 0, 8, len(shape)])
+            header += b"".join(size.to_bytes(4, "big") for size in shape)
+            items = bytes(generator.randrange(10) for _ in range(math.prod(shape)))
+            (folder / DATA / f"{split}-{kind}-ubyte").write_bytes(header + items)
+
+
+def _configs(runner, folder):
+    """The configs of the models that are compared."""
+    del runner
+    (folder / DATA).mkdir()
+    for layer in ("trellis", "lstm"):
+        file = folder / DATA / f"{layer}.json"
+        file.write_text(json.dumps(quick.config(layer)))
+
+
+def _documents(runner, folder):
+    """Documents in two files, some of which cannot be read; what made the model goes."""
+    del runner
+    shutil.rmtree(folder / RUN)
+    shutil.rmtree(folder / ".cache")
+    for name in ("one", "two"):
+        lines = [json.dumps({"text": f"word{n} word3 {name}"}) for n in range(4)]
+        (folder / DATA / f"{name}.jsonl").write_text("\n".join([*lines, "no JSON\n"]))
+
+
+def _weights(runner, folder):
+    """A text, and a file of weights for its words, as quick.py lets them be read."""
     _text(runner, folder)
-    _finish(runner, ENCODE, folder)
+    words, units, taps, embedding = 12, 4, 2, 2  # words: <eos> and <unk>, too
+    shapes = {
+        "encoder.weight": (words, embedding),
+        "decoder.weight": (words, embedding),
+        "decoder.bias": (words,),
+        "tnet.module.full_conv.bias2": (4 * units,),
+        "tnet.module.full_conv.weight1_raw": (4 * units, embedding, taps),
+        "tnet.module.full_conv.weight2_raw": (4 * units, units, taps),
+    }
+    arrays = {name: np.ones(shape, np.float32) for name, shape in shapes.items()}
+    with open(folder / DATA / "weights.pkl", "wb") as file:
+        np.savez(file, **arrays)
 
 
-def _half_encoded_text(runner, folder):
-    """A text whose encoding was killed in its second file of ids."""
-    _text(runner, folder)
-    fault = shim.Fault(shim.Action.AFTER, signal.SIGKILL, "write", "*/validation.ids")
-    ended = runner.run(ENCODE.command(folder), Disturbance(fault))
-    if ended.status != 128 + signal.SIGKILL:
-        raise PreparationError(f"no second file of ids: {ended}")
-
-
-def _half_text_run(runner, folder):
-    _text(runner, folder)
-    fault = dataclasses.replace(_HALF, path=f"{RUN}/checkpoints/step-*", at=2)
-    ended = runner.run(LANGUAGE.command(folder), Disturbance(fault))
-    if ended.status != 128 + signal.SIGKILL:
-        raise PreparationError(f"no second checkpoint: {ended}")
-
-
-def _finish(runner, program, folder):
-    ended = runner.run(program.command(folder))
-    if ended.status:
-        raise PreparationError(f"{program.name} failed: {ended}")
-
-
-def _add_strays(run):
-    for name in STRAYS:
-        (run / name).write_text("mine\n")
-    for name in STRAY_CHECKPOINTS:
-        (run / "checkpoints" / name).write_text("mine\n")
+def _another_run(runner, folder):
+    """A copy of a run under another name."""
+    del runner
+    shutil.copytree(folder / RUN, folder / DATA)
 
 
 _TRAINING = (*quick.flags(), f"--workdir={{folder}}/{RUN}")
-_TEXT_FLAGS = ("--task=text", "--preset=small_levels", f"--data_dir={{folder}}/{TEXT}")
-_TEXT_RUN = (
-    *_TEXT_FLAGS,
-    f"--workdir={{folder}}/{RUN}",
-    *(f"--config.{name}={value}" for name, value in _SMALL_TEXT_MODEL.items()),
+_DATA = f"--data_dir={{disk}}/{DATA}"
+_TEXT_RUN = _flags("--task=text", "--preset=small_levels", _DATA, **_SMALL_TEXT_MODEL)
+_DRAWING = _flags("--task=mnist", "--preset=small", _DATA, **_SMALL_DRAWING)
+_LEARNING = _flags("--task=quadratic", "--preset=small", **_SMALL_LEARNING)
+_IMPORTING = _flags(
+    *("--task=text", _DATA, f"--checkpoint={{disk}}/{DATA}/weights.pkl"),
+    **_SMALL_IMPORT,
 )
-TRAIN = Program("train", "trainers.pixels", _TRAINING, _nothing, 10)
-RESUME = Program("resume", "trainers.pixels", _TRAINING, _half_run, 10)
-AGAIN = Program("again", "trainers.pixels", _TRAINING, _finished_run, 2)
+_CHECKPOINT = f"{RUN}/checkpoints/step-*"
+
+# The programs
+
+TRAIN = Program("train", "trainers.pixels", _TRAINING, share=10)
+# Killed after the renaming of the last checkpoint of the second epoch, of three.
+_HALF = _after(_killed(TRAIN, "rename", f"{RUN}/checkpoints/step-00000006*"), _strays)
+_WHOLE = _after(_finished(TRAIN), _strays)
+RESUME = Program("resume", "trainers.pixels", _TRAINING, _HALF, share=10)
+AGAIN = Program("again", "trainers.pixels", _TRAINING, _WHOLE, share=2)
 EVALUATE = Program(
     "evaluate",
     "trainers.pixels",
     ("--task=adding", "--mode=evaluate", f"--workdir={{folder}}/{RUN}"),
-    _finished_run,
-    3,
+    _WHOLE,
+    share=3,
 )
-_ENCODING = (f"--data_dir={{folder}}/{TEXT}",)
-ENCODE = Program("encode", "benchmarks.faults.encode", _ENCODING, _text, 3)
-ENCODE_ON = Program(
-    "encode-on", "benchmarks.faults.encode", _ENCODING, _half_encoded_text, 3
+ENCODE = Program("encode", "benchmarks.faults.encode", (_DATA,), _text, share=3)
+ENCODE_ON = dataclasses.replace(
+    ENCODE,
+    name="encode-on",
+    prepare=_after(_text, _killed(ENCODE, "write", "*/validation.ids")),
 )
-ENCODED = Program("encoded", "benchmarks.faults.encode", _ENCODING, _encoded_text, 1)
+ENCODED = dataclasses.replace(
+    ENCODE, name="encoded", prepare=_after(_text, _finished(ENCODE)), share=1
+)
 EXPORT = Program(
     "export",
     "trainers.export",
     (f"--workdir={{folder}}/{RUN}", f"--output={{folder}}/{MODELS}"),
-    _exported_run,
-    3,
+    share=3,
+    graphs=True,
+    own_end=True,
+    crashes=("EIO-lasting",),
+)
+EXPORT = dataclasses.replace(
+    EXPORT,
+    prepare=_after(_finished(TRAIN), _finished(EXPORT), _stray_of_models),
+)
+LANGUAGE = Program("language", "trainers.lm", _TEXT_RUN, _text)
+LANGUAGE = dataclasses.replace(
+    LANGUAGE, prepare=_after(_text, _killed(LANGUAGE, "rename", _CHECKPOINT, 2))
+)
+DRAW = Program("draw", "trainers.draw", _DRAWING, _images)
+DRAW = dataclasses.replace(
+    DRAW, prepare=_after(_images, _killed(DRAW, "rename", _CHECKPOINT, 3), _strays)
+)
+META = Program("meta", "trainers.meta", _LEARNING)
+META = dataclasses.replace(
+    META, prepare=_after(_killed(META, "rename", _CHECKPOINT, 3), _strays)
+)
+META_EVALUATE = Program(
+    "meta-evaluate",
+    "trainers.meta_evaluate",
+    (
+        *(f"{{folder}}/{RUN}", f"{{folder}}/{DATA}"),
+        *(f"--output={{folder}}/{TABLE}", "--draws=2"),
+    ),
+    _after(_finished(META), _another_run, _strays),
+)
+_STUDY = (
+    *quick.flags("optimizer.learning_rate"),
+    *(f"--study={{folder}}/{STUDY}", "--trials=3", "--trial_seconds=6"),
+)
+TUNE = Program(
+    "tune", "trainers.tune", _STUDY, share=2, imports=("optuna",), shared=True
+)
+TUNE_ON = dataclasses.replace(
+    TUNE,
+    name="tune-on",
+    prepare=_killed(TUNE, "rename", f"{STUDY}/trials/0001/checkpoints/step-*", 2),
+)
+COMPARE = Program(
+    "compare",
+    "trainers.compare",
+    (
+        *("--tasks=adding", "--models=trellis,lstm", "--seeds=1", "--validations=3"),
+        f"--config_files={{folder}}/{DATA}/trellis.json,{{folder}}/{DATA}/lstm.json",
+        *(f"--output={{folder}}/{COMPARISON}", "--seconds=6"),
+    ),
+    _configs,
+)
+COMPARE_ON = dataclasses.replace(
+    COMPARE,
+    name="compare-on",
+    prepare=_after(
+        _configs, _killed(COMPARE, "close", f"{COMPARISON}/adding/lstm/.0.lock")
+    ),
+)
+IMPORT = Program("import", "trainers.import_weights", _IMPORTING, _weights)
+IMPORT_ON = dataclasses.replace(
+    IMPORT,
+    name="import-on",
+    prepare=_after(_weights, _killed(IMPORT, "rename", f"{RUN}/corpus.json")),
+)
+_SERVED = Program(
+    "served",
+    "trainers.export",
+    (f"--workdir={{folder}}/{RUN}", f"--output={{folder}}/{DATA}/model"),
     graphs=True,
 )
-LANGUAGE = Program("language", "trainers.lm", _TEXT_RUN, _half_text_run, 1)
+BATCH = Program(
+    "batch",
+    "trainers.batch",
+    (
+        *(f"--model={{folder}}/{DATA}/model", f"--input={{folder}}/{DATA}/*.jsonl"),
+        *(f"--output={{folder}}/{SCORES}", "--keep=perplexity<1000"),
+    ),
+    _after(LANGUAGE.prepare, _finished(LANGUAGE), _finished(_SERVED), _documents),
+    graphs=True,
+    imports=("trainers.scoring.pipeline",),
+)
+BATCH_ON = dataclasses.replace(
+    BATCH,
+    name="batch-on",
+    begin=_killed(BATCH, "rename", f"{SCORES}/*.jsonl"),
+)
 TOGETHER = Program(
     "together",
     "trainers.pixels",
     (*_TRAINING, "--distribute=workers", "--workers_wait=15"),
-    _nothing,
-    1,
     graphs=True,
     workers=2,
 )
-IN_S3 = Program("in-s3", "trainers.pixels", _TRAINING, _nothing, 2, store="s3")
+IN_S3 = Program("in-s3", "trainers.pixels", _TRAINING, share=2, store="s3")
 # Its client waits for seconds after each failure.
-IN_GS = Program("in-gs", "trainers.pixels", _TRAINING, _nothing, 1, store="gs")
-_ENCODERS = (ENCODE, ENCODE_ON, ENCODED)
+IN_GS = Program("in-gs", "trainers.pixels", _TRAINING, store="gs")
+
+
+def _in_s3(program: Program, prepare: Prepare = _nothing) -> Program:
+    name = f"{program.name}-in-s3"
+    return dataclasses.replace(program, name=name, prepare=prepare, store="s3")
+
+
 _ALL = (
-    TRAIN,
-    RESUME,
-    AGAIN,
-    EVALUATE,
-    *_ENCODERS,
+    *(TRAIN, RESUME, AGAIN, EVALUATE),
+    *(ENCODE, ENCODE_ON, ENCODED),
     EXPORT,
     LANGUAGE,
-    TOGETHER,
-    IN_S3,
-    IN_GS,
+    *(DRAW, META, META_EVALUATE),
+    *(TUNE, TUNE_ON),
+    *(COMPARE, COMPARE_ON),
+    *(IMPORT, IMPORT_ON),
+    *(BATCH, BATCH_ON),
+    *(TOGETHER, IN_S3, IN_GS),
+    *(_in_s3(DRAW, _images), _in_s3(META), _in_s3(IMPORT, _weights)),
 )
 PROGRAMS = {program.name: program for program in _ALL}
 

@@ -1,10 +1,14 @@
-"""A run of a tenth of a second: `trainers.pixels` with another model and other batches.
+"""Runs of a tenth of a second: the trainers' commands with other models and other batches.
 
 The command, the folder, the loop, the checkpoints, the records and the result are those of every
-run. The model is a small one and the batches are arrays, because TensorFlow needs longer to build a
-network and a pipeline than this benchmark needs for everything else.
+run. The models are small ones and the batches are arrays, because TensorFlow needs longer to build
+a network and a pipeline than this benchmark needs for everything else.
 """
 
+import dataclasses
+import itertools
+import subprocess
+import types
 from typing import Any
 
 import keras
@@ -13,11 +17,23 @@ import tensorflow as tf
 from etils import epath
 from matplotlib import figure
 
+from benchmarks.faults import processes
 from keras_trellis.export import saving
 from keras_trellis.export.weights import Weights
+from trainers.authors import torch_files
+from trainers.data import files
+from trainers.drawing import experiment as drawing_runs
+from trainers.drawing import pictures
+from trainers.drawing.model import Bound, Drawing
+from trainers.learned_optimizers import evaluation, rules
+from trainers.learned_optimizers.modeling import MetaTraining
 from trainers.sequences import experiment as sequence_runs
 from trainers.sequences.modeling import SequenceModeling
-from trainers.training import checkpoints, runs
+from trainers.studies import budget, comparison, experiments, search, streaming
+from trainers.tasks import config as configs
+from trainers.tasks import registry
+from trainers.tasks.search import Uniform
+from trainers.training import checkpoints, examples, runs
 
 UNITS = 128  # so that the weights alone are more than the 4 KiB that a full disk may still take
 OVERRIDES = {
@@ -73,22 +89,45 @@ class Task(SequenceModeling):
 
     def dataset(self, first_step: int) -> Any:
         if self._replicas == 1:
-            return self._batches(first_step)
+            return _batches(self, first_step)
         sizes = (self._config.data.batch_size, *self._data.train.inputs.shape[1:])
         specs = tf.TensorSpec(sizes), tf.TensorSpec(sizes[:1])
         return tf.data.Dataset.from_generator(
-            lambda: self._batches(first_step), output_signature=specs
+            lambda: _batches(self, first_step), output_signature=specs
         )
 
-    def _batches(self, step):
-        inputs, targets = self._data.train
-        size = self._config.data.batch_size
-        while True:
-            epoch, batch = divmod(step, self.steps_per_epoch)
-            order = np.random.default_rng(epoch).permutation(len(inputs))
-            rows = order[batch * size : (batch + 1) * size]
-            yield tf.constant(inputs[rows]), tf.constant(targets[rows])
-            step += 1
+
+class Painter(keras.Model):
+    """Stands for DRAW: a shade for each pixel, and noise that must go on where it was."""
+
+    image_shape, steps = (28, 28, 1), 1
+
+    def __init__(self, seed: int) -> None:
+        super().__init__()
+        self.shades = self.add_weight(shape=self.image_shape, initializer="zeros")
+        self.seeds = keras.random.SeedGenerator(seed)
+        self.built = True
+
+    def noise(self, rows: Any, seed: tf.Tensor) -> tf.Tensor:
+        """Returns a number for each image, `[1, rows, 1]`."""
+        return tf.random.stateless_normal([1, rows, 1], seed)
+
+    def bound(self, images: tf.Tensor, noise: tf.Tensor | None = None) -> Bound:
+        """Returns the bound on images, which are as light as their noise says."""
+        if noise is None:
+            noise = self.noise(len(images), tf.cast(self.seeds.next(), "int64"))
+        canvas = self.shades + noise[0][:, :, None, None]
+        losses = tf.nn.sigmoid_cross_entropy_with_logits(images, canvas)
+        return Bound(tf.reduce_sum(losses, [1, 2, 3]), noise[0, :, 0] ** 2, canvas)
+
+    def generate(self, count: int, seed: int) -> Drawing:
+        """Returns new images."""
+        canvas = self.shades + self.noise(count, (seed, 0))[0][:, :, None, None]
+        return Drawing(canvas[:, None], tf.zeros([count, 1, 4]), None)
+
+    def reconstruct(self, images: tf.Tensor, seed: int) -> Drawing:
+        """Returns as many images."""
+        return self.generate(len(images), seed)
 
 
 class Experiment(sequence_runs.SequenceExperiment):
@@ -101,6 +140,10 @@ class Experiment(sequence_runs.SequenceExperiment):
     def task(self, model: keras.Model) -> Task:
         """Returns what the loop trains."""
         return Task(model, self._config, self._data)
+
+    def parameters(self, config: Any) -> int:
+        """Returns the number of parameters, whatever the config's layer is."""
+        return (2 * config.data.steps + 1) * UNITS
 
     def introduction(self, model: keras.Model) -> str:
         """Returns a line."""
@@ -132,10 +175,46 @@ def export(
 
 
 def install() -> None:
-    """Makes the trainers' commands train and export this model, here and in children."""
+    """Makes the trainers' commands quick, here and in children."""
     sequence_runs.SequenceExperiment = Experiment
     sequence_runs.export = export
+    drawing_runs.DrawingExperiment.build = lambda self: Painter(self._config.seed)
+    examples.ShuffledExamples.dataset = _batches
+    MetaTraining.dataset = _numbers
+    evaluation.settings = lambda config: _settings(config)[:1]
+    evaluation.RATES = evaluation.RATES[:2]
+    evaluation._Tries.compiled = _as_it_is
+    torch_files.read_state_dict = lambda path: dict(np.load(path))
     _draw_plainly()
+    _search_quickly()
+
+
+def _batches(self, first_step):
+    """Stands for `ShuffledExamples.dataset`, whose pipeline would need threads."""
+    inputs, targets = self._data.train
+    size, step = self._config.data.batch_size, first_step
+    while True:
+        epoch, batch = divmod(step, self.steps_per_epoch)
+        order = np.random.default_rng(epoch).permutation(len(inputs))
+        rows = order[batch * size : (batch + 1) * size]
+        yield tf.constant(inputs[rows]), tf.constant(targets[rows])
+        step += 1
+
+
+def _numbers(self, first_step):
+    """Stands for `MetaTraining.dataset`."""
+    del self
+    return (tf.constant([step], tf.int64) for step in itertools.count(first_step))
+
+
+_settings = evaluation.settings
+
+
+def _as_it_is(self, make, split, draws):
+    """Stands for `_Tries.compiled`: tracing takes longer than to compute once."""
+    seed = tf.constant([self.seed, evaluation.SPLITS[split]], tf.int64)
+    draw = self.splits[split].draw(seed, draws)
+    return lambda rate: rules.losses(make(rate), draw, self.setting.steps)
 
 
 def _draw_plainly():
@@ -144,10 +223,41 @@ def _draw_plainly():
     def savefig(self, file, **_):
         file.write(f"{len(self.axes)} axes\n".encode())
 
+    def save_animation(model, images, seed, path):
+        drawing = model.reconstruct(images[:1], seed).canvases
+        files.write_atomically(path, lambda file: file.write(drawing.numpy().tobytes()))
+
     figure.Figure.savefig = savefig
+    pictures.save_animation = save_animation
 
 
-def flags() -> list[str]:
-    """Returns the flags of the run without its folder."""
-    fields = [f"--config.{name}={value}" for name, value in OVERRIDES.items()]
+def _search_quickly():
+    """Lets studies and comparisons measure nothing, and search a learning rate alone."""
+    experiments.SequenceExperiment = Experiment
+    rates = {"optimizer.learning_rate": Uniform(1e-4, 1.0, log=True)}
+    registry.TASKS["adding"] = dataclasses.replace(
+        registry.TASKS["adding"], search=rates
+    )
+    budget.stage_seconds = lambda *_: [1.0]
+    streaming.step_of = lambda experiment: lambda: None
+    streaming.measure = lambda steps: dict.fromkeys(steps, 1.0)
+    comparison._POLL = 0.05
+    comparison.subprocess = types.SimpleNamespace(
+        Popen=processes.Fork, STDOUT=subprocess.STDOUT
+    )
+
+
+def config(layer: str) -> dict[str, Any]:
+    """Returns the config of a compared model."""
+    values = {**OVERRIDES, "model.layer": layer, "model.dilation_rate": (1,)}
+    return search.apply(configs.load("adding", "small"), values).to_dict()
+
+
+def flags(*without: str) -> list[str]:
+    """Returns the flags of the run without its folder, and without some of its fields."""
+    fields = [
+        f"--config.{name}={value}"
+        for name, value in OVERRIDES.items()
+        if name not in without
+    ]
     return ["--task=adding", "--preset=small", *fields]

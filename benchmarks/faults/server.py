@@ -3,6 +3,7 @@
 import contextlib
 import functools
 import gc
+import importlib
 import io
 import itertools
 import multiprocessing
@@ -19,6 +20,8 @@ from absl import flags
 from etils import epath
 
 from benchmarks.faults import cases, processes, quick, trial
+from benchmarks.faults.cases import Profile
+from benchmarks.faults.processes import Runner
 from benchmarks.faults.programs import PROGRAMS, Templates
 from benchmarks.faults.trial import Finding
 from trainers.cli import config_flags
@@ -34,6 +37,7 @@ def findings(
     given: Sequence[str],
     *,
     kinds: Sequence[str],
+    only: Sequence[str],
     seed: int,
     deadline: float,
     most: int | None,
@@ -45,6 +49,7 @@ def findings(
     Args:
         given: the cases; if empty, the seed draws them.
         kinds: the kinds of drawn cases.
+        only: the programs of drawn cases; if empty, all that have some.
         seed: the seed of the draw.
         deadline: the value of `time.monotonic` after which no case begins.
         most: the most cases; None: as many as there is time for.
@@ -54,19 +59,27 @@ def findings(
     processes.limit_core_files()
     workers.SILENCE = _SILENCE
     quick.install()
+    needed = [case.split(":")[1] for case in given] or cases.programs_of(kinds, only)
+    for name in needed:
+        for module in PROGRAMS[name].imports:
+            importlib.import_module(module)
     runners = [processes.Runner() for _ in range(lanes)]  # before TensorFlow computes
     _warm_up(folder)
-    templates, profiles = Templates(folder / "templates"), {}
-    needed = {case.split(":")[1] for case in given} or cases.programs_of(kinds)
-    for name in needed:
-        templates.make(PROGRAMS[name], runners[0])
-        place = folder / "profile"
-        profiles[name] = cases.profile(PROGRAMS[name], templates, runners[0], place)
-    gc.collect()
-    gc.freeze()  # so that children share what they only read
+    templates = Templates(folder / "templates")
+    profiles = _Profiles(templates, runners[0], folder / "profile")
 
     def chosen():
-        return iter(given) if given else cases.drawn(profiles, list(kinds), seed, most)
+        if given:
+            return iter(given)
+        return cases.drawn(needed, profiles, kinds, seed, most)
+
+    if most and not given:
+        list(chosen())  # which makes the profiles that are needed
+    else:
+        for name in needed:
+            profiles[name]
+    gc.collect()
+    gc.freeze()  # so that children share what they only read
 
     receivers = []
     for lane, runner in enumerate(runners):
@@ -80,6 +93,21 @@ def findings(
         mine = itertools.islice(chosen(), lane, None, lanes)
         receivers.append(_begin(mine, trying, deadline))
     yield from _received(receivers)
+
+
+class _Profiles(dict):
+    """The profiles of programs, each made when it is first asked for."""
+
+    def __init__(self, templates: Templates, runner: Runner, place: Path) -> None:
+        super().__init__()
+        self._templates, self._runner, self._place = templates, runner, place
+
+    def __missing__(self, name: str) -> Profile:
+        program = PROGRAMS[name]
+        self._templates.make(program, self._runner)
+        made = cases.profile(program, self._templates, self._runner, self._place)
+        self[name] = made
+        return made
 
 
 def _begin(mine, trying, deadline):

@@ -14,7 +14,7 @@ from pathlib import Path
 from benchmarks.faults import cases, outcomes, stores
 from benchmarks.faults.cases import Profile
 from benchmarks.faults.processes import Disturbance, Runner
-from benchmarks.faults.programs import EXPORT, PROGRAMS, Program, Templates
+from benchmarks.faults.programs import PROGRAMS, Program, Templates
 from trainers.cli.command import Status
 
 # Lines that libraries log; they are no messages of ours.
@@ -30,7 +30,10 @@ _OF_BEST = re.compile(
     r"run/result\.json|run/checkpoints/step-\d+\.npz differs \(best\)$"
 )
 # Files that every command writes, or that can be made again.
-_LIVING = re.compile(r"run/lock|\.cache/.*")
+_LIVING = re.compile(
+    r"(.*/)?[^/]*\block|\.cache/.*|.*\.log|study/(trials\.csv|study\.md|best\.json|.*\.png)"
+)
+_OF_TRIAL = re.compile(r".*/trials/\d+/checkpoints/")  # its weights, once it has ended
 _CHECKPOINT = re.compile(r"run/checkpoints/step-\d+\.npz")
 
 
@@ -83,6 +86,7 @@ def tried(
     kind, name, how, *rest = case.split(":")
     program = PROGRAMS[name]
     folder = templates.copy(program, place / "folder")
+    program.begin(runner, folder)
     trial = _Trial(program, profiles[name], runner, folder, Finding(case))
     if kind == "damage":
         trial.damaged(how, *rest)
@@ -114,7 +118,7 @@ class _Trial:
         self._folder = folder
         self.finding = finding
         self._command = program.command(folder)
-        self._step = outcomes.newest_step(folder)
+        self._done = outcomes.progress(folder)
         self._before = outcomes.contents(folder)
         self._said = ""
 
@@ -162,7 +166,7 @@ class _Trial:
             self._check_end(ended, statuses | allowed if how == "killed" else allowed)
         if how == "both" and all(ended.status for ended in ends):
             self.finding.wrong.append("each of two processes was refused")
-        self._finish()
+        self._finish(compare=not self._program.shared)
 
     def together(self, how: str, index: str, call: str) -> None:
         """Disturbs one of several workers; the others must notice, and all go on."""
@@ -224,12 +228,13 @@ class _Trial:
             self._note(ended)
         return ends
 
-    def _finish(self):
-        """Gives the command again, and compares."""
+    def _finish(self, compare=True):
+        """Gives the command again, and may compare the end with that of an undisturbed run."""
         again = self._runner.run(self._command)
         self._note(again)
         self._check_end(again, {Status.DONE})
-        self._compare(again)
+        if compare:
+            self._compare(again)
 
     def _compare(self, again):
         """Compares the end with that of an undisturbed run."""
@@ -237,15 +242,15 @@ class _Trial:
             self.finding.wrong.append("the command does not go on")
         self.finding.different += self._found()
         before, after = self._profile.ending, cases.ending(again.output, self._folder)
-        # That of an export tells a version's number.
-        if before != after and self._program is not EXPORT:
+        if before != after and not self._program.own_end:
             told, expected = " ".join(after), " ".join(before)
             self.finding.different.append(f"it says {told!r} instead of {expected!r}")
 
     def _note(self, ended):
         finding = self.finding
         finding.seconds += ended.seconds
-        self._said += ended.output + ended.errors
+        logs = [path.read_text() for path in self._folder.rglob("*.log")]
+        self._said += "".join((ended.output, ended.errors, *logs))
         finding.statuses.append(ended.status)
         errors = ended.errors.splitlines()
         lines = [line for line in errors if not _LOGGED.fullmatch(line)]
@@ -258,33 +263,39 @@ class _Trial:
         wrong = self.finding.wrong
         if ended.hung:
             wrong.append("it hangs")
+        if ended.outlived:
+            wrong.append("a process that it began outlives it")
         if "Traceback" in ended.errors:
             wrong.append(f"a traceback: {ended.errors.strip().splitlines()[-1][:200]}")
         if ended.status not in statuses:
             wrong.append(f"exit status {ended.status}")
         errors = ended.errors.splitlines()
         lines = [line for line in errors if line.startswith("error: ")]
-        due = Status.REFUSED <= ended.status <= Status.WORKER_LOST
+        due = Status.REFUSED <= ended.status <= max(Status)
         if len(lines) != int(due) and "Traceback" not in ended.errors:
             wrong.append(f"{len(lines)} lines of error with exit status {ended.status}")
 
     def _crashes(self, how):
-        """TensorFlow's own code crashes if it cannot read a SavedModel that it has just written."""
-        if self._program is EXPORT and how == "EIO-lasting":
-            return {128 + signal.SIGSEGV}
-        return set()
+        """Returns the statuses of crashes of TensorFlow's own code."""
+        return {128 + signal.SIGSEGV} if how in self._program.crashes else set()
 
     def _check_steps(self):
-        """Checks that the newest checkpoint is no older than before."""
-        step = outcomes.newest_step(self._folder)
-        if step < self._step:
-            self.finding.lost.append(f"steps {step + 1} to {self._step}")
+        """Checks that no checkpoint is older than before, and no journal shorter."""
+        now = outcomes.progress(self._folder)
+        for name, done in self._done.items():
+            if now.get(name, -1) < done:
+                lost = f"of {name}: {now.get(name, -1) + 1} to {done}"
+                self.finding.lost.append(lost)
 
     def _check_kept(self, before):
         """Checks that every file is still there, under any name."""
         now = set(outcomes.contents(self._folder).values())
         names = [name for name, digest in before.items() if digest not in now]
-        self.finding.lost += [name for name in names if not _LIVING.fullmatch(name)]
+        self.finding.lost += [
+            name
+            for name in names
+            if not _LIVING.fullmatch(name) and not _OF_TRIAL.match(name)
+        ]
 
     def _found(self, damaged=""):
         """Returns how the folder differs from that of an undisturbed run."""
@@ -300,7 +311,7 @@ class _Trial:
             return True
         if damaged == _BEST and damaged in self._said:
             return bool(_OF_BEST.match(difference))  # it has told what is gone
-        if name == "left:":  # the next command clears it
+        if name == "left:" or _OF_TRIAL.match(name):  # the next command clears it
             return len(self.finding.statuses) == 1
         if name.rpartition("/")[2].removesuffix(".unreadable") in outcomes.RECORDS:
             of_record = any(each in damaged for each in outcomes.RECORDS)

@@ -6,8 +6,10 @@ import pytest
 
 from benchmarks import batch
 from benchmarks.batch import Setting
+from tests.trainers import test_batch as on_a_disk
 
 pytest.importorskip("apache_beam", reason="the extra `beam` is not installed")
+models_are_loaded_once = on_a_disk.models_are_loaded_once
 
 
 @pytest.fixture(scope="module")

@@ -1,8 +1,10 @@
 """The benchmark of faults: the library that makes them, the names of cases, and a minute of it."""
 
+import collections
 import dataclasses
 import errno
 import json
+import os
 import random
 import shutil
 import signal
@@ -21,6 +23,7 @@ from benchmarks.faults.processes import Ended
 from benchmarks.faults.programs import PROGRAMS, Templates
 from benchmarks.faults.shim import Action, Fault
 from tests import ROOT
+from trainers.studies import journal
 
 pytestmark = pytest.mark.skipif(
     shutil.which("cc") is None or sys.platform != "linux",
@@ -235,6 +238,26 @@ def test_a_command_that_is_killed_while_it_prints_makes_no_other_hang(try_with):
     assert output == [str(128 + signal.SIGKILL), "printed"]
 
 
+def test_a_process_that_outlives_its_command_is_seen_and_ended(try_with):
+    _, output, _ = try_with(
+        "Fault()",
+        """
+        import sys
+        from benchmarks.faults import processes
+        from benchmarks.faults.processes import Command, Runner
+
+        sys.path.insert(0, str(here))
+        lines = "import os, time; end = time.time() + {}; parent = os.fork()\\n"
+        lines += "while not parent and time.time() < end: time.sleep(0.01)"
+        processes._LONGEST = 3.0
+        for name, seconds in (("short", 0.2), ("long", 60)):
+            (here / f"{name}.py").write_text(lines.format(seconds))
+            print(Runner().run(Command(name, (), here)).outlived)
+        """,
+    )
+    assert output == ["False", "True"]
+
+
 def test_without_a_compiler_there_is_a_line(monkeypatch, capsys, tmp_path):
     monkeypatch.setenv("PATH", str(tmp_path))
     ended = subprocess.run(
@@ -261,11 +284,15 @@ def test_a_case_is_repeated_by_what_is_told_of_it():
     lines = told(finding).splitlines()
     assert lines[0] == f"python -m benchmarks.faults '--case={finding['case']}'"
     assert lines[1:] == ["  wrong: exit status 1", "  exit status 1: no"]
-    assert (
-        table({"cases": [finding]})
-        .splitlines()[2]
-        .endswith("| 1 | 0 | 1 | 0 | 0 | 1 |")
-    )
+    rows = table({"cases": [finding, {**finding, "case": "kills:meta:SIGTERM:7"}]})
+    one, both = "| 1 | 0 | 1 | 0 | 0 | 1 |", "| 2 | 0 | 2 | 0 | 0 | 2 |"
+    kinds = ["killed at a random moment", "a file operation fails"]
+    expected = [*((name, one) for name in kinds), ("all", both)]
+    expected += [("train", one), ("meta", one), ("all", both)]
+    found = [line for line in rows.splitlines() if line.endswith("|")]
+    assert [line for line in found if line[-3].isdigit()] == [
+        f"| {name} {numbers}" for name, numbers in expected
+    ]
 
 
 @pytest.fixture
@@ -284,7 +311,7 @@ def profile():
 def test_a_seed_draws_the_same_cases_and_none_twice(profile):
     def drawn(seed, count):
         profiles = {"train": profile, "together": profile, "in-s3": profile}
-        return list(cases.drawn(profiles, list(KINDS), seed, count))
+        return list(cases.drawn([*profiles], profiles, [*KINDS], seed, count))
 
     assert drawn(1, 200) == drawn(1, 200) != drawn(2, 200)
     first = drawn(1, 200)
@@ -294,7 +321,8 @@ def test_a_seed_draws_the_same_cases_and_none_twice(profile):
     workers = [case for case in first if case.startswith("workers:")]
     assert all(case.split(":")[1] == "together" for case in workers)
     assert cases.programs_of(["workers"]) == ["together"]
-    assert cases.programs_of(["stores"]) == ["in-s3", "in-gs"]
+    assert cases.programs_of(["stores"])[:2] == ["in-s3", "in-gs"]
+    assert cases.programs_of(["stores"], ["in-gs", "train"]) == ["in-gs"]
     assert not {"together", "in-s3", "in-gs"} & {*cases.programs_of(USUAL)}
     errors = cases.every("errors", PROGRAMS["train"], profile, random.Random(0))
     assert "errors:train:EDQUOT-lasting:write:run/a:2" in errors
@@ -302,10 +330,19 @@ def test_a_seed_draws_the_same_cases_and_none_twice(profile):
     assert not [case for case in errors if "ENOSPC" in case and ":read:" in case]
 
 
-def test_every_seed_begins_with_a_case_of_each_kind(profile):
+def test_every_seed_begins_with_a_case_of_each_kind_and_program(profile):
+    names = ["train", "draw", "tune", "batch", "import"]
+    profiles = dict.fromkeys(names, profile)
     for seed in range(20):
-        first = cases.drawn({"train": profile}, USUAL, seed, len(USUAL))
+        first = list(cases.drawn(names, profiles, USUAL, seed, len(USUAL)))
         assert sorted(case.partition(":")[0] for case in first) == sorted(USUAL)
+        assert {case.split(":")[1] for case in first} == {*names}
+
+
+def test_only_programs_of_drawn_cases_are_prepared(profile):
+    asked = collections.defaultdict(lambda: profile)
+    found = list(cases.drawn([*PROGRAMS], asked, ["kills"], 3, 4))
+    assert {*asked} == {case.split(":")[1] for case in found} and len(asked) == 4
 
 
 def test_a_name_says_what_goes_wrong():
@@ -341,7 +378,7 @@ def test_what_a_run_leaves_is_compared_but_for_times(tmp_path):
     one, other = map(outcomes.read, folders)
     assert not outcomes.differences(one, other)
     assert one["tensorboard"] == [(4, "train/loss", 2.5)]
-    assert outcomes.newest_step(folders[0]) == 3
+    assert outcomes.progress(folders[0]) == {"steps in run": 3}
     (folders[1] / "run" / "metrics.csv").write_text(
         "step,loss,tokens_per_second\n1,3,1\n"
     )
@@ -355,6 +392,29 @@ def test_what_a_run_leaves_is_compared_but_for_times(tmp_path):
         "run/checkpoints/step-00000003.npz differs",
         "run/metrics.csv differs",
     ]
+
+
+def test_a_study_is_compared_but_for_times(tmp_path):
+    begun = {"event": "begun", "trial": 0, "values": {"rate": 0.1}, "version": "1"}
+    ended = {"event": "ended", "trial": 0, "loss": 0.5, "run_id": "a"}
+    lines = {
+        "one": [begun, {"event": "worked", "trial": 0}, ended],
+        "same": [{**begun, "version": "2"}, {**ended, "run_id": "b"}],
+        "other": [begun, {**ended, "loss": 0.25}],
+    }
+    found = {}
+    for number, (name, entries) in enumerate(lines.items()):
+        study = tmp_path / name / "study"
+        (study / "trials" / "0000" / "checkpoints").mkdir(parents=True)
+        timed = [{**entry, "seconds": 1.0 + number} for entry in entries]
+        (study / "journal.jsonl").write_bytes(journal.text(timed))
+        (study / "study.md").write_text(f"--config_file={study}/best.json\n")
+        found[name] = outcomes.read(tmp_path / name)
+    assert not outcomes.differences(found["one"], found["same"])
+    (line,) = outcomes.differences(found["one"], found["other"])
+    assert line.startswith("study/journal.jsonl differs")
+    # A study removes the weights of its trials.
+    assert outcomes.progress(tmp_path / "one") == {"lines in study/journal.jsonl": 3}
 
 
 class Scripted:
@@ -433,10 +493,17 @@ def test_what_should_not_be_is_noticed(tmp_path, profile, calls, found):
     assert {name: value for name, value in actual.items() if value} == found
 
 
+# By default without those whose folder takes long to prepare.
+QUICK = ("train", "resume", "encode-on", "draw", "meta", "tune-on", "compare-on")
+QUICK = (*QUICK, "import-on", "meta-evaluate")
+
+
 def test_what_is_disturbed_goes_on_as_if_nothing_had_happened(tmp_path):
-    """Two cases of a kind on average, of the ten minutes of them all."""
+    """Twelve cases, of all kinds and programs; with FAULTS=all sixty."""
     result = tmp_path / "faults.json"
-    command = ["benchmarks.faults", "--most=12", "--seconds=400", "--threads=1"]
+    most, names = (60, ()) if os.environ.get("FAULTS") == "all" else (12, QUICK)
+    command = ["benchmarks.faults", f"--most={most}", "--seconds=900", "--threads=1"]
+    command += [f"--program={name}" for name in names]
     ended = subprocess.run(
         [sys.executable, "-m", *command, f"--json={result}"],
         cwd=ROOT,
@@ -445,8 +512,10 @@ def test_what_is_disturbed_goes_on_as_if_nothing_had_happened(tmp_path):
     )
     found = json.loads(result.read_text())["cases"]
     assert ended.returncode == 0, ended.stdout
-    assert len(found) == 12
+    assert len(found) == most
     assert {each["case"].partition(":")[0] for each in found} == {*USUAL}
+    tried = {each["case"].split(":")[1] for each in found}
+    assert tried == {*(names or cases.programs_of(USUAL))}
 
 
 def test_workers_that_are_disturbed_at_random_go_on():

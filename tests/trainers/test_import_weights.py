@@ -222,6 +222,52 @@ def test_a_folder_that_is_there_is_left_as_it_is(run_import, tmp_path):
     assert [path.name for path in (tmp_path / "run").iterdir()] == ["notes.txt"]
 
 
+def contents(folder):
+    """The files of a run but for its lock, and those that hold its id as values."""
+    found = {}
+    for path in folder.rglob("*"):
+        if path.is_file() and path.name != "lock":
+            found[path.relative_to(folder).as_posix()] = path.read_bytes()
+    best = np.load(folder / "checkpoints/best.npz")
+    found["checkpoints/best.npz"] = {
+        name: best[name].tobytes() for name in best.files if name != "run_id"
+    }
+    config = json.loads(found.pop("config.json"))
+    return found, {k: v for k, v in config.items() if k not in ("checksum", "run")}
+
+
+def test_an_import_that_was_killed_goes_on_and_a_finished_one_is_done(
+    run_import, checkpoint, tmp_path
+):
+    run = tmp_path / "run"
+    told = run_import(*DEPTH, *OTHERS)
+    whole = contents(run)
+    assert run_import(*DEPTH, *OTHERS) == told and contents(run) == whole
+    # What is written last goes first.
+    left = ("checkpoints/best.npz", "corpus.json", "vocabulary.txt", "imported.json")
+    for number in range(1, 1 + len(left)):
+        for name in left[:number]:
+            (run / name).unlink()
+        assert run_import(*DEPTH, *OTHERS) == told
+        assert contents(run) == whole, left[:number]
+    save(checkpoint, state_dict(normalized=True))
+    assert "is there already" in run_import(*DEPTH, *OTHERS, status=2)
+
+
+def test_an_import_goes_on_only_with_what_it_has_written(run_import, tmp_path):
+    run = tmp_path / "run"
+    run_import(*DEPTH, *OTHERS)
+    (run / "checkpoints/best.npz").unlink()
+    error = run_import(*DEPTH, *OTHERS, "--config.seed=9", status=2)
+    assert "belongs to another run" in error
+    (run / "corpus.json").write_bytes(b"\xff")
+    assert "corpus.json is damaged" in run_import(*DEPTH, *OTHERS, status=2)
+    assert (run / "corpus.json").read_bytes() == b"\xff"
+    (run / "notes.txt").write_text("mine")
+    assert "is there already" in run_import(*DEPTH, *OTHERS, status=2)
+    assert (run / "notes.txt").exists()
+
+
 def test_depth_is_the_preset_s_where_the_sizes_are(run_import, tmp_path):
     sizes = {"units": UNITS, "output_units": OUTPUTS, "embedding_units": OUTPUTS}
     run_import(*(f"--config.model.{name}={size}" for name, size in sizes.items()))

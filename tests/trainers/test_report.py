@@ -315,7 +315,7 @@ def test_a_number_that_was_not_finite_is_a_dash(tmp_path):
     report.draw([run])
 
 
-def test_the_command_writes_and_tells(tmp_path, capsys, monkeypatch):
+def test_the_command_writes_and_tells(pictures, tmp_path, capsys, monkeypatch):
     path = write_run(tmp_path / "run", test=4.0)
     monkeypatch.setattr(report.sys, "argv", ["report", "a run", "--output=docs"])
     report.run([path], tmp_path / "new" / "docs")

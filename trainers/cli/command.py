@@ -14,9 +14,11 @@ import tensorflow as tf
 from absl import app, flags, logging
 
 from trainers.cli import config_flags, devices, flag_errors
+from trainers.data.files import refuse_pipe
 from trainers.serving import terminal
 from trainers.tasks import registry
 from trainers.training import stopping, workers
+from trainers.training.hold import TakenError
 from trainers.training.workdir import NotKeptError, WorkdirError
 
 
@@ -30,6 +32,7 @@ class Status(enum.IntEnum):
         NOT_FINITE: The loss or the gradient is NaN or infinite, so training cannot continue.
         NOT_KEPT: A result could not be written, so the run has not finished.
         WORKER_LOST: Another worker of the run has ended or has not come.
+        TAKEN: The run's folder is gone, or another run has it.
     """
 
     DONE = 0
@@ -38,6 +41,7 @@ class Status(enum.IntEnum):
     NOT_FINITE = 3
     NOT_KEPT = 4
     WORKER_LOST = workers.LOST
+    TAKEN = 6
 
 
 ERRORS = (ValueError, OSError, ImportError, WorkdirError, flags.Error)
@@ -64,6 +68,7 @@ def start(
         return main(argv)
 
     stopping.listen()
+    stopping.end_with_parent()
     try:
         with _output():
             app.run(begin, flags_parser=parse_flags)
@@ -96,6 +101,8 @@ def exit_status(argv: list[str], work: Callable[[], int | None]) -> int:
         return _lost(error)
     except NotKeptError as error:
         return fail(str(error), Status.NOT_KEPT)
+    except TakenError as error:
+        return fail(str(error), Status.TAKEN)
     except ERRORS as error:
         status = (
             Status.NOT_KEPT
@@ -133,6 +140,9 @@ def parse(argv: list[str], check: Callable[[], None] = lambda: None) -> list[str
 
 
 def _with_flags_of_files(argv: list[str]) -> list[str]:
+    for argument in argv:
+        if argument.lstrip("-").startswith("flagfile="):
+            refuse_pipe(argument.partition("=")[2])
     try:
         return flags.FLAGS.read_flags_from_files(argv, force_gnu=False)
     except UnicodeDecodeError as error:

@@ -6,11 +6,15 @@ from typing import Any
 
 import ml_collections
 from absl import flags
+from etils import epath
 from ml_collections import config_flags
 
+from trainers.data.files import exists
+from trainers.data.stores import to_path
 from trainers.tasks import config as configs
 from trainers.tasks import schema
 from trainers.tasks.names import flatten, unknown
+from trainers.training import workdir
 
 _OVERRIDE = re.compile(r"--?(?:no)?config\.([^=]*)")
 
@@ -57,7 +61,7 @@ def define_flag(
         OSError: The file cannot be read.
     """
     fields = overridden(argv)
-    config = _named(argv, "config_file" in flag_values)
+    config = _named(argv, flag_values)
     if config is None:
         if fields:
             raise ValueError(
@@ -78,12 +82,19 @@ def define_flag(
     )
 
 
-def _named(argv: Sequence[str], from_file: bool) -> ml_collections.ConfigDict | None:
+def _named(
+    argv: Sequence[str], flag_values: flags.FlagValues
+) -> ml_collections.ConfigDict | None:
     """Returns the config that a command line names, without its changes."""
     task, preset = (last_value(argv, name) for name in ("task", "preset"))
-    file = last_value(argv, "config_file") if from_file else None
+    file = last_value(argv, "config_file") if "config_file" in flag_values else None
+    trains = "workdir" in flag_values and last_value(argv, "mode") in (None, "train")
     if not file:
-        return None if task is None else configs.load(task, preset)
+        if task is None:
+            return None
+        if trains and (kept := _kept(argv, task, preset or configs.first_preset(task))):
+            return kept
+        return configs.load(task, preset)
     config = configs.read(file)
     if preset is not None:
         raise ValueError(
@@ -91,7 +102,35 @@ def _named(argv: Sequence[str], from_file: bool) -> ml_collections.ConfigDict | 
         )
     if task not in (None, config.task):
         raise ValueError(f"--task={task} is not that of {file}, {config.task}")
+    if trains and (kept := _kept(argv, config.task, config.preset)):
+        return configs.read(file, kept.to_dict())
     return config
+
+
+def _kept(
+    argv: Sequence[str], task: str, preset: str
+) -> ml_collections.ConfigDict | None:
+    """Returns the config of the run that a command goes on with, or None if it begins one.
+
+    A preset may have changed since the run began, and what the user gave to an earlier command
+    holds for the run.
+    """
+    given = last_value(argv, "workdir")
+    path = to_path(given) if given else default_path(task, preset)
+    if not exists(path / workdir.CONFIG):
+        return None
+    values = configs.of_a_run(workdir.read_config(path))
+    if (values.get("task"), values.get("preset")) != (task, preset):
+        return None
+    try:
+        return configs.locked(values)
+    except ValueError as error:
+        raise ValueError(f"{path / workdir.CONFIG}: {error}") from error
+
+
+def default_path(task: str, preset: str) -> epath.Path:
+    """Returns the folder of a run for which --workdir names none."""
+    return epath.Path("runs") / f"{task}-{preset}"
 
 
 def parse(

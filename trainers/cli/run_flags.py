@@ -28,7 +28,7 @@ def workdir() -> epath.Path:
     """Returns the folder of the run that the flags name."""
     if FLAGS.workdir:
         return to_path(FLAGS.workdir)
-    return epath.Path("runs") / f"{FLAGS.config.task}-{FLAGS.config.preset}"
+    return config_flags.default_path(FLAGS.config.task, FLAGS.config.preset)
 
 
 def trained_run() -> tuple[epath.Path, ml_collections.ConfigDict]:

@@ -14,6 +14,7 @@ import json
 import os
 import pathlib
 import shutil
+import time
 from collections.abc import Callable, Iterator, Mapping
 from typing import IO, Any
 
@@ -32,6 +33,7 @@ SPLITS = ("train", "validation", "test")
 _FORMAT = 2
 _ID = np.dtype("<i4")
 _VOCABULARY = "vocabulary.txt"
+_SECONDS = 10.0  # between two lines that say how far a text is
 
 
 @dataclasses.dataclass(frozen=True)
@@ -188,15 +190,28 @@ def _write(part: pathlib.Path, source: Source) -> None:
 def _counts(source: Source) -> dict[str, int]:
     """Counts the words of the training text, in order of first appearance."""
     counts: collections.Counter[str] = collections.Counter()
-    for words, places in _blocks(source, "train"):
+    for words, places in _blocks(source, "train", "counted"):
         counts.update(dict(zip(words, np.bincount(places).tolist(), strict=True)))
     return counts
 
 
-def _blocks(source: Source, split: str) -> Iterator[tuple[list[str], np.ndarray]]:
-    """Yields the distinct words of each block of a text, and for each token its word's index."""
+def _blocks(
+    source: Source, split: str, doing: str
+) -> Iterator[tuple[list[str], np.ndarray]]:
+    """Yields the distinct words of each block of a text, and for each token its word's index.
+
+    Of a large text it prints from time to time how far it has come.
+    """
+    size, told = 0, time.monotonic()
     with source.open(split) as text:
         for block in read_blocks(text, source.labels[split], raw=source.raw):
+            size += len(block)
+            if time.monotonic() - told > _SECONDS:
+                told = time.monotonic()
+                print(
+                    f"encoding {source.labels[split]}: {size / 2**20:,.0f} MiB {doing}",
+                    flush=True,
+                )
             words, places = tf.unique(source.tokens(tf.constant([block])).flat_values)
             yield [word.decode() for word in words.numpy().tolist()], places.numpy()
 
@@ -206,7 +221,7 @@ def _write_ids(
 ) -> None:
     count, has_words = 0, False
     with _ids_path(part, split).open("wb") as file:
-        for words, places in _blocks(source, split):
+        for words, places in _blocks(source, split, "written"):
             try:
                 ids = vocabulary.encode(words)
             except UnknownTokenError as error:

@@ -97,12 +97,18 @@ def check_folder(flag: str, path: epath.Path) -> None:
         )
 
 
-def write_atomically(path: epath.PathLike, write: Callable[[IO[bytes]], Any]) -> None:
+def write_atomically(
+    path: epath.PathLike,
+    write: Callable[[IO[bytes]], Any],
+    check: Callable[[], None] = lambda: None,
+) -> None:
     """Writes a file whole or not at all.
 
     Args:
         path: the file's path; an existing file is replaced.
         write: writes the contents to an open file.
+        check: called when the contents are written, just before the file gets its name; raises an
+            error to leave everything as it was.
 
     Raises:
         OSError: the file could not be written; a former file at `path` stays.
@@ -119,9 +125,13 @@ def write_atomically(path: epath.PathLike, write: Callable[[IO[bytes]], Any]) ->
             write(file)
             file.flush()
             _sync(file)
+        check()
         part.replace(path)
-    except BaseException:
+    except BaseException as error:
         _remove(part)
+        if isinstance(error, OSError) and error.errno and error.filename is None:
+            # A write to an open file does not say which.
+            raise OSError(error.errno, os.strerror(error.errno), str(path)) from error
         raise
     _sync_name(path)
 
@@ -133,13 +143,14 @@ def write_json(path: epath.PathLike, value: Mapping[str, Any]) -> None:
     """
     fields = json_value(value)
     text = (
-        json.dumps({**fields, CHECKSUM: _checksum(fields)}, indent=2, allow_nan=False)
+        json.dumps({**fields, CHECKSUM: checksum_of(fields)}, indent=2, allow_nan=False)
         + "\n"
     )
     write_atomically(path, lambda file: file.write(text.encode()))
 
 
-def _checksum(fields: Mapping[str, Any]) -> str:
+def checksum_of(fields: Mapping[str, Any]) -> str:
+    """Returns the checksum of a value of JSON."""
     return hashlib.sha256(json.dumps(fields, sort_keys=True).encode()).hexdigest()
 
 
@@ -210,7 +221,7 @@ def read_json(
         for field, kind in (fields or {}).items():
             _check_field(value, field, kind)
         checksum = value.pop(CHECKSUM, None)
-        if checksum is not None and checksum != _checksum(value):
+        if checksum is not None and checksum != checksum_of(value):
             raise ValueError(
                 f"its values do not fit its `{CHECKSUM}` (take that line out if you have edited it)"
             )

@@ -43,9 +43,10 @@ def to_path(path: epath.PathLike) -> epath.Path:
         ImportError: the package for a store is not installed.
     """
     text = os.fspath(path)
-    if "://" not in text:
-        return epath.Path(path).expanduser()
     scheme, _, name = text.partition("://")
+    # One slash would make a folder of this machine of the store's name.
+    if "://" not in text and text.partition(":/")[0] not in SCHEMES:
+        return epath.Path(path).expanduser()
     if scheme not in SCHEMES or not name.strip("/"):
         known = " or ".join(f"{each}://BUCKET/NAME" for each in SCHEMES)
         raise ValueError(

@@ -17,7 +17,7 @@ _CONDITION = re.compile(r"\s*(\w+)\s*(<=|>=|<|>)\s*(\S+)\s*", re.ASCII)
 
 
 class Condition(NamedTuple):
-    """A comparison of a score with a number.
+    """A comparison of a score with a number. It holds for no empty document.
 
     Attributes:
         field: a field of `Scores`.
@@ -31,6 +31,8 @@ class Condition(NamedTuple):
 
     def holds(self, scores: Scores) -> bool:
         """Returns whether a document's scores are like this."""
+        if scores.is_empty:
+            return False
         return _COMPARE[self.sign](getattr(scores, self.field), self.number)
 
 

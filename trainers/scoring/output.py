@@ -8,9 +8,12 @@ from typing import Any
 from etils import epath
 
 from trainers.data import files
-from trainers.scoring.corpus import UNFINISHED, Corpus
+from trainers.scoring.corpus import COUNTERS, UNFINISHED, Corpus
+from trainers.training.hold import LOCK
 
 SETTINGS, SUMMARY = "settings.json", "summary.json"
+_COUNTED = dict.fromkeys((each for each in COUNTERS if each != "empty"), int)
+_OF_A_START = {LOCK, f".{SETTINGS}.part"}  # which a killed command may have left
 _WRITTEN = re.compile(r"(scores|kept|failures)-\d+-of-\d+(-\d+)?\.jsonl")
 
 
@@ -22,30 +25,37 @@ def described(corpus: Corpus, version: str, paths: Sequence[str]) -> dict[str, A
         "files": hashlib.sha256("\n".join(paths).encode()).hexdigest(),
         "keep": list(corpus.keep),
         "text_field": corpus.text_field,
+        "output_field": corpus.output_field,
     }
 
 
-def begin(folder: epath.Path, settings: Mapping[str, Any]) -> None:
-    """Makes a folder ready: a new one, or that of the same command, which was killed.
+def check(folder: epath.Path, settings: Mapping[str, Any]) -> dict[str, int] | None:
+    """Checks that a folder is a new one, or that of the same command.
+
+    Returns:
+        The counts of a command that came to its end; else None.
 
     Raises:
         ValueError: it holds something else.
     """
     files.check_folder("output", folder)
-    if files.exists(folder / SUMMARY):
-        raise ValueError(
-            f"--output must be a new folder. Received: --output={folder}, which has scores already"
-        )
     if files.exists(folder / SETTINGS):
-        _check_same(folder, settings)
-        _clear(folder)
-        return
-    if files.exists(folder) and any(folder.iterdir()):
+        done = files.exists(folder / SUMMARY)
+        _check_same(folder, settings, "the scores" if done else "an unfinished run")
+        return files.read_json(folder / SUMMARY, _COUNTED) if done else None
+    names = [each.name for each in folder.iterdir()] if files.exists(folder) else []
+    if not _OF_A_START.issuperset(names):
         raise ValueError(
             f"--output must be a new or an empty folder. Received: --output={folder}, which is not "
             "empty"
         )
-    folder.mkdir(parents=True, exist_ok=True)
+    return None
+
+
+def begin(folder: epath.Path, settings: Mapping[str, Any]) -> None:
+    """Makes a folder ready that `check` has let pass."""
+    if files.exists(folder / SETTINGS):
+        _clear(folder)
     files.write_json(folder / SETTINGS, settings)
 
 
@@ -57,12 +67,13 @@ def finish(folder: epath.Path, counts: Mapping[str, int]) -> None:
     files.write_json(folder / SUMMARY, counts)
 
 
-def _check_same(folder: epath.Path, settings: Mapping[str, Any]) -> None:
-    was = files.read_json(folder / SETTINGS)
+def _check_same(folder: epath.Path, settings: Mapping[str, Any], what: str) -> None:
+    # An earlier version wrote `score`, and no name for it.
+    was = {"output_field": "score"} | files.read_json(folder / SETTINGS)
     now = files.json_value(settings)
     if differing := [name for name in now if was.get(name) != now[name]]:
         raise ValueError(
-            f"--output={folder} has an unfinished run with another {' and '.join(differing)}; "
+            f"--output={folder} has {what} of another {' and '.join(differing)}; "
             "choose another folder"
         )
 

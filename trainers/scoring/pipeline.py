@@ -1,7 +1,8 @@
 """The Apache Beam pipeline that scores a corpus.
 
 Files are cut into parts, and one worker reads a part from its beginning to its end. So what is
-written for a part does not depend on the others, on the number of workers or on the runner.
+written for a part does not depend on the others, on the number of workers or on the runner. The
+counters are summed in the pipeline, since not every runner can be asked for its metrics.
 """
 
 import contextlib
@@ -9,7 +10,7 @@ import io
 import json
 import sys
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import apache_beam as beam
@@ -17,18 +18,20 @@ from absl import flags
 from apache_beam.io import fileio
 from apache_beam.io.filesystem import CompressionTypes
 from apache_beam.io.filesystems import FileSystems
-from apache_beam.metrics import Metrics, MetricsFilter
+from apache_beam.metrics import Metrics
 from apache_beam.ml.inference.base import ModelHandler, RunInference
 from apache_beam.options.pipeline_options import PipelineOptions, StandardOptions
 from apache_beam.options.value_provider import StaticValueProvider
 
 from trainers.scoring import documents
 from trainers.scoring.corpus import COUNTERS, UNFINISHED, told
-from trainers.scoring.documents import Document
+from trainers.scoring.documents import Document, Fields
 from trainers.scoring.keep import Condition
-from trainers.scoring.scorer import Scorer, Scores
+from trainers.scoring.scorer import ModelError, Scorer, Scores
 
 _SPACE = "trainers.batch"  # of the counters
+_COUNTED = "counted"  # the output of `Write` beside the lines
+_COUNTS = "counts.json"  # in the folder of unfinished files
 _SECONDS = 10.0  # between the lines of a worker
 # Parts of a corpus: so many workers can share it, and a worker has at most three files open for
 # each of its parts.
@@ -36,6 +39,9 @@ _PARTS = 100
 
 Numbered = tuple[str, Document]
 """The part that a document is in, such as `00003-of-00016`, and the document."""
+
+Counts = tuple[int, ...]
+"""Numbers in the order of `COUNTERS`."""
 
 
 class Settings(NamedTuple):
@@ -47,6 +53,7 @@ class Settings(NamedTuple):
         output: the folder for the results.
         conditions: which documents to keep, all of them together; none: keep nothing.
         text_field: the field of the text in JSON Lines and `tf.train.Example`.
+        output_field: the field of the scores in what is written again.
     """
 
     version: str
@@ -54,6 +61,12 @@ class Settings(NamedTuple):
     output: str
     conditions: Sequence[Condition]
     text_field: str
+    output_field: str
+
+    @property
+    def fields(self) -> Fields:
+        """The names of fields that reading a document takes."""
+        return Fields(self.text_field, self.output_field if self.conditions else None)
 
 
 class Handler(ModelHandler[Numbered, tuple[Numbered, Any], Scorer]):
@@ -69,7 +82,10 @@ class Handler(ModelHandler[Numbered, tuple[Numbered, Any], Scorer]):
 
     def load_model(self) -> Scorer:
         """Loads the model, once a process."""
-        return Scorer(self._version)
+        try:
+            return Scorer(self._version)
+        except ValueError as error:
+            raise ModelError(str(error)) from error
 
     def run_inference(
         self,
@@ -96,8 +112,8 @@ class Handler(ModelHandler[Numbered, tuple[Numbered, Any], Scorer]):
 class Read(beam.DoFn):
     """Reads the documents of a part, in lists for `Handler`."""
 
-    def __init__(self, text_field: str) -> None:
-        self._text_field = text_field
+    def __init__(self, fields: Fields) -> None:
+        self._fields = fields
 
     def process(
         self, element: tuple[str, Iterable[Sequence[str]]]
@@ -108,7 +124,7 @@ class Read(beam.DoFn):
             document
             for paths in groups
             for path in paths
-            for document in documents.read(path, self._text_field, _opened)
+            for document in documents.read(path, self._fields, _opened)
         )
         for batch in documents.in_batches(found):
             yield [(part, document) for document in batch]
@@ -117,8 +133,9 @@ class Read(beam.DoFn):
 class Write(beam.DoFn):
     """Makes the lines of a document, each with the file that it belongs to, and counts."""
 
-    def __init__(self, conditions: Sequence[Condition]) -> None:
+    def __init__(self, conditions: Sequence[Condition], output_field: str) -> None:
         self._conditions = conditions
+        self._output_field = output_field
         self._counters = {name: Metrics.counter(_SPACE, name) for name in COUNTERS}
         self._counts = dict.fromkeys(COUNTERS, 0)
         self._told = 0.0
@@ -129,30 +146,38 @@ class Write(beam.DoFn):
 
     def process(
         self, element: tuple[Numbered, Scores | ValueError | None]
-    ) -> Iterator[tuple[str, str]]:
-        """Yields the name of a file without its ending, and a line for it."""
+    ) -> Iterator[Any]:  # Beam would read any other type as that of both outputs
+        """Yields the name of a file without its ending, and a line for it; then the counts."""
         (part, document), scores = element
         if not isinstance(scores, Scores):
-            self._count(failures=1)
             reason = document.reason if scores is None else str(scores)
             yield _line("failures", part, {"id": document.id, "reason": reason})
+            yield self._count(failures=1)
             return
         kept = bool(self._conditions) and all(
             each.holds(scores) for each in self._conditions
         )
-        self._count(documents=1, tokens=scores.tokens, kept=int(kept))
         found = {"id": document.id, **scores._asdict()}
         yield _line("scores", part, found)
         if kept:
-            yield _line("kept", part, {**document.record, "score": found})
+            yield f"kept-{part}", document.with_field(self._output_field, found)
+        yield self._count(
+            documents=1,
+            tokens=scores.tokens,
+            kept=int(kept),
+            empty=int(scores.is_empty),
+        )
 
-    def _count(self, **counts: int) -> None:
+    def _count(self, **counts: int) -> beam.pvalue.TaggedOutput:
+        """Counts for the runner's page and for stderr; returns the counts for the sum."""
         for name, count in counts.items():
             self._counters[name].inc(count)
             self._counts[name] += count
         if time.monotonic() - self._told > _SECONDS:
             self._told = time.monotonic()
             print(f"so far: {told(self._counts)}", file=sys.stderr, flush=True)
+        row = tuple(counts.get(name, 0) for name in COUNTERS)
+        return beam.pvalue.TaggedOutput(_COUNTED, row)
 
 
 def pipeline(of_beam: Sequence[str]) -> beam.Pipeline:
@@ -173,6 +198,7 @@ def pipeline(of_beam: Sequence[str]) -> beam.Pipeline:
     except SystemExit as error:
         line = errors.getvalue().strip().rpartition("error: ")[2]
         raise ValueError(f"Beam refuses its flags: {line}") from error
+    _check_runner(found)
     if found["runner"] in StandardOptions.LOCAL_RUNNERS:
         known = PipelineOptions([]).get_all_options()
         for name in {*found} - {*known}:
@@ -202,13 +228,19 @@ def matched(pattern: str) -> list[str]:
 def run(pipeline: beam.Pipeline, settings: Settings) -> dict[str, int]:
     """Scores a corpus and waits until all of it is written; returns the counters by name."""
     unfinished = FileSystems.join(settings.output, UNFINISHED)
-    _ = (
+    counts = FileSystems.join(unfinished, _COUNTS)
+    written = (
         pipeline
-        | beam.Create(_parts(settings.paths), reshuffle=False)
+        | beam.Create(parts(settings.paths), reshuffle=False)
         | "To workers" >> beam.GroupByKey()
-        | beam.ParDo(Read(settings.text_field))
+        | beam.ParDo(Read(settings.fields))
         | RunInference(Handler(settings.version))
-        | beam.ParDo(Write(settings.conditions))
+        | beam.ParDo(Write(settings.conditions, settings.output_field)).with_outputs(
+            _COUNTED, main="lines"
+        )
+    )
+    _ = (
+        written["lines"]
         | fileio.WriteToFiles(
             path=settings.output,
             destination=_destination,
@@ -219,19 +251,22 @@ def run(pipeline: beam.Pipeline, settings: Settings) -> dict[str, int]:
         )
         | beam.Map(_check_written, settings.output)
     )
-    result = pipeline.run()
-    result.wait_until_finish()
-    return _counted(result)
+    _ = (
+        written[_COUNTED]
+        | beam.CombineGlobally(total)
+        | beam.Map(_write_counts, unfinished, counts)
+    )
+    pipeline.run().wait_until_finish()
+    with FileSystems.open(counts) as file:
+        return dict(zip(COUNTERS, json.load(file), strict=True))
 
 
-class _Lines(fileio.TextSink):
-    """Writes the lines of pairs of a file and a line."""
-
-    def write(self, record: tuple[str, str]) -> None:
-        super().write(record[1])
+def total(rows: Iterable[Counts]) -> Counts:
+    """Returns the sum of counts, or of sums of them; zeros for none."""
+    return tuple(map(sum, zip((0,) * len(COUNTERS), *rows, strict=True)))
 
 
-def _parts(paths: Sequence[str]) -> list[tuple[str, list[str]]]:
+def parts(paths: Sequence[str]) -> list[tuple[str, list[str]]]:
     """Returns the parts of a corpus: a name, and neighbouring files."""
     count = min(len(paths), _PARTS)
     bounds = [len(paths) * part // count for part in range(count + 1)]
@@ -241,12 +276,21 @@ def _parts(paths: Sequence[str]) -> list[tuple[str, list[str]]]:
     ]
 
 
+class _Lines(fileio.TextSink):
+    """Writes the lines of pairs of a file and a line."""
+
+    def write(self, record: tuple[str, str]) -> None:
+        super().write(record[1])
+
+
 def _opened(path: str) -> Any:
     return FileSystems.open(path, compression_type=CompressionTypes.UNCOMPRESSED)
 
 
 def _line(kind: str, part: str, fields: dict[str, Any]) -> tuple[str, str]:
-    return f"{kind}-{part}", json.dumps(fields, ensure_ascii=False)
+    """Returns a file and a line; half of a surrogate pair, no UTF-8, is escaped as in JSON."""
+    line = json.dumps(fields, ensure_ascii=False)
+    return f"{kind}-{part}", line.encode(errors="backslashreplace").decode()
 
 
 def _destination(pair: tuple[str, str]) -> str:
@@ -265,7 +309,23 @@ def _check_written(result: Any, output: str) -> None:
         raise OSError(f"{path} could not be written")
 
 
-def _counted(result: Any) -> dict[str, int]:
-    counters = result.metrics().query(MetricsFilter().with_namespace(_SPACE))
-    found = {each.key.metric.name: each.result for each in counters["counters"]}
-    return {name: found.get(name, 0) for name in COUNTERS}
+def _write_counts(counts: Counts, folder: str, path: str) -> None:
+    with contextlib.suppress(OSError):  # it is there when anything has been written
+        FileSystems.mkdirs(folder)
+    with FileSystems.create(path) as file:
+        file.write(json.dumps(counts).encode())
+
+
+def _check_runner(options: Mapping[str, Any]) -> None:
+    """Raises ValueError if a pipeline like this cannot run by such flags of Beam."""
+    runner = options["runner"] or ""
+    name = runner.rpartition(".")[2].lower()  # it may be a class with its module
+    if name == "portablerunner" and not options["job_endpoint"]:
+        raise ValueError(f"--job_endpoint is missing, which --runner={runner} needs")
+    # It computes the last branch of a pipeline alone.
+    if name == "daskrunner":
+        raise ValueError(
+            "--runner must be one that computes all branches of a pipeline, such as FnApiRunner, "
+            "PortableRunner, FlinkRunner, SparkRunner or DataflowRunner. Received: "
+            f"--runner={runner}"
+        )

@@ -4,7 +4,9 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
+import tensorflow as tf
 
+from trainers.scoring.documents import told
 from trainers.serving.exported import ExportedModel
 from trainers.tasks.measures import perplexity
 
@@ -13,6 +15,12 @@ _NEEDED = ("tokenize", "score_ids")
 _ROWS, _TOKENS = 32, 2**20
 _CHUNK = 128  # tokens that an export reads at once
 _LIKE = 1.1  # how much longer than its shortest text the longest of a batch may be
+# What no document is to blame for.
+_OF_THE_MACHINE = (MemoryError, OSError, tf.errors.ResourceExhaustedError)
+
+
+class ModelError(Exception):
+    """The model cannot be loaded, or fails whatever it reads."""
 
 
 class Scores(NamedTuple):
@@ -21,14 +29,20 @@ class Scores(NamedTuple):
     Attributes:
         tokens: the number of tokens.
         nats: the negative log-likelihood of all tokens.
-        perplexity: of the tokens; 1 if there are none.
-        unknown_share: the share of tokens that the vocabulary does not have, from 0 to 1.
+        perplexity: of the tokens; None if there are none.
+        unknown_share: the share of tokens that the vocabulary does not have, from 0 to 1; None if
+            there are none.
     """
 
     tokens: int
     nats: float
-    perplexity: float
-    unknown_share: float
+    perplexity: float | None
+    unknown_share: float | None
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether there are no tokens."""
+        return not self.tokens
 
 
 class _Encoded(NamedTuple):
@@ -56,7 +70,23 @@ class Scorer:
         self._begin = self._model("tokenize", text=["\n"])["ids"][0]
 
     def __call__(self, texts: Sequence[str]) -> list[Scores | ValueError]:
-        """Returns the scores of each text, or the error that says why it has none."""
+        """Returns the scores of each text, or the error that says why it has none.
+
+        Raises:
+            ModelError: the model fails whatever it reads.
+            OSError, MemoryError, tf.errors.ResourceExhaustedError: no document is to blame.
+        """
+        try:
+            return self._together(texts)
+        except _OF_THE_MACHINE:
+            raise
+        except Exception as error:
+            if len(texts) == 1:
+                self._check_sound(error)
+                return [ValueError(f"it cannot be scored: {told(error)}")]
+        return [found for text in texts for found in self([text])]
+
+    def _together(self, texts: Sequence[str]) -> list[Scores | ValueError]:
         encoded = self._encode(texts)
         scores: list[Scores | ValueError] = [
             each if isinstance(each, ValueError) else ValueError() for each in encoded
@@ -85,6 +115,16 @@ class Scorer:
             _Encoded(np.append(self._begin, ids[:length]), int(unknown))
             for ids, length, unknown in rows
         ]
+
+    def _check_sound(self, error: Exception) -> None:
+        """Raises ModelError if the model scores not even a line break, which is always a token."""
+        row = [*self._begin, *self._begin]
+        try:
+            self._model("score_ids", ids=[row], lengths=[len(row)])
+        except _OF_THE_MACHINE:
+            raise
+        except Exception:
+            raise ModelError(f"the model fails: {told(error)}") from error
 
     def _score(self, rows: Sequence[_Encoded]) -> list[Scores | ValueError]:
         lengths = [len(row.ids) for row in rows]
@@ -124,12 +164,14 @@ def _width(length: int) -> int:
 
 
 def _scores(nats: float, row: _Encoded) -> Scores | ValueError:
-    if not np.isfinite(nats):
-        return ValueError(f"its score is not finite: {nats} nats")
     tokens = len(row.ids) - 1
+    if not tokens:
+        return Scores(0, 0.0, None, None)
+    if not np.isfinite(perplexity(nats / tokens)):
+        return ValueError(f"its score is not finite: {nats} nats")
     return Scores(
         tokens=tokens,
         nats=nats,
-        perplexity=perplexity(nats / max(tokens, 1)),
-        unknown_share=row.unknown / max(tokens, 1),
+        perplexity=perplexity(nats / tokens),
+        unknown_share=row.unknown / tokens,
     )

@@ -9,7 +9,6 @@ import contextlib
 import fcntl
 import itertools
 import math
-import os
 import shlex
 import statistics
 import subprocess
@@ -28,6 +27,7 @@ from trainers.tasks import registry
 from trainers.tasks.layers import TRELLIS
 from trainers.tasks.names import flatten, unknown
 from trainers.tasks.task import DrawnTask
+from trainers.training import hold, stopping
 from trainers.training.workdir import RESTORE, RESULT, WorkdirError, read_kept
 
 FIRST = "trellis"
@@ -216,15 +216,15 @@ def _sized(
         raise ValueError(f"{name} of --task={config.task}: {error}") from error
 
 
-def compare(path: epath.Path, settings: Settings) -> dict[str, Plan]:
-    """Plans a comparison, and trains what no other process has trained or trains.
+def compare(path: epath.Path, settings: Settings) -> tuple[dict[str, Plan], int]:
+    """Plans a comparison, and trains what no other process trains, until all is trained.
 
     Args:
         path: The folder.
         settings: What to compare.
 
     Returns:
-        The plan of each task.
+        The plan of each task, and 0 or the exit status of a run that has not finished.
 
     Raises:
         ValueError, OSError, WorkdirError: Something cannot be used; nothing has been trained.
@@ -238,11 +238,27 @@ def compare(path: epath.Path, settings: Settings) -> dict[str, Plan]:
     plans = {}
     for task in settings.tasks:
         plans[task] = _plan(path, settings, task, seconds[task], sized[task])
-    for seed in range(settings.seeds):
-        for task, plan in plans.items():
-            for name in plan:
-                _run(path / task / name, seed, plan[name], settings)
-    return plans
+    left = [
+        (path / task / name, seed, model)
+        for seed in range(settings.seeds)
+        for task, plan in plans.items()
+        for name, model in plan.items()
+    ]
+    failed, told = 0, False
+    while left:
+        elsewhere = []
+        for folder, seed, model in left:
+            status = _run(folder, seed, model, settings)
+            if status is None:
+                elsewhere.append((folder, seed, model))
+            failed = max(failed, status or 0)
+        if elsewhere == left:
+            if not told:
+                print(f"other processes train {len(left)} runs; waiting", flush=True)
+            told = True
+            time.sleep(_POLL)
+        left = elsewhere
+    return plans, failed
 
 
 def _sized_models(
@@ -435,15 +451,22 @@ def _in_parts(
 # Runs
 
 
-def _run(folder: epath.Path, seed: int, model: Model, settings: Settings) -> None:
-    """Trains a run to its end in a process of its own, unless another process has it."""
+def _run(folder: epath.Path, seed: int, model: Model, settings: Settings) -> int | None:
+    """Trains a run to its end in a process of its own.
+
+    Returns:
+        0, or the exit status of a run that cannot be finished; None if another process has it.
+    """
     workdir = folder / f"{seed}"
     if files.exists(workdir / RESULT):
-        return
+        return 0
     file = folder / "config.json"
     with _held(folder / f".{seed}.lock") as mine:
-        if not mine or files.exists(workdir / RESULT):
-            return
+        if not mine:
+            return None
+        _wait_for(workdir)
+        if files.exists(workdir / RESULT):
+            return 0
         if not files.exists(file):
             files.write_json(file, model.config.to_dict())
         title = f"{model.config.task}, {model.config.model.layer}, seed {seed}"
@@ -454,11 +477,25 @@ def _run(folder: epath.Path, seed: int, model: Model, settings: Settings) -> Non
             print(
                 f"{title}: not finished; {folder / f'{seed}.log'} says why", flush=True
             )
-        elif status:
+            return status
+        if status:
             raise WorkdirError(
                 f"{shlex.join(line[2:])} ended with exit status {status}; "
                 f"{folder / f'{seed}.log'} says why, and the same command goes on"
             )
+        return 0
+
+
+def _wait_for(workdir: epath.Path) -> None:
+    """Waits for a run that an earlier process began, if it is still at work."""
+    told = False
+    while process := hold.holder(workdir):
+        if not told:
+            print(
+                f"process {process} is at work in {workdir}; waiting for it", flush=True
+            )
+        told = True
+        time.sleep(_POLL)
 
 
 def command_of(
@@ -478,13 +515,13 @@ def command_of(
 def _train(line: Sequence[str], log: epath.Path, threads: int) -> int:
     """Runs a command with its output in a file; returns its exit status."""
     names = ("TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS", "OMP_NUM_THREADS")
-    environment = {**os.environ, **dict.fromkeys(names, str(threads))}
-    with open(log, "a") as output:
+    with open(log, "a") as output, stopping.ending_with_this() as arguments:
+        arguments["env"].update(dict.fromkeys(names, str(threads)))
         process = subprocess.Popen(
             [sys.executable, *line],
             stdout=output,
             stderr=subprocess.STDOUT,
-            env=environment,
+            **arguments,
         )
         try:
             return process.wait()

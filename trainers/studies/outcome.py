@@ -14,7 +14,9 @@ from matplotlib import figure
 
 from trainers.data.files import json_value, write_atomically
 from trainers.studies.places import Place
+from trainers.studies.trials import COMPLETE, FAILED, PRUNED, RUNNING, Trial, Trials
 from trainers.tasks import registry
+from trainers.tasks.search import Space
 from trainers.tasks.task import LanguageTask
 from trainers.training import runs
 from trainers.training.progress import choose_scale, save_picture
@@ -22,28 +24,22 @@ from trainers.training.progress import choose_scale, save_picture
 BEST, TABLE, TEXT = "best.json", "trials.csv", "study.md"
 CURVES, IMPORTANCES = "curves.png", "importances.png"
 PRESET = "tuned"  # the name of the best settings
-_SHOWN = {
-    "COMPLETE": "done",
-    "PRUNED": "pruned",
-    "FAIL": "failed",
-    "RUNNING": "not ended",
-    "WAITING": "not begun",
-}
+_SHOWN = {COMPLETE: "done", PRUNED: "pruned", FAILED: "failed", RUNNING: "not ended"}
 _LEAST = 10  # finished trials for importances
 
 
 def write(
-    place: Place, study: Any, config: ml_collections.ConfigDict, names: Sequence[str]
+    place: Place, study: Trials, config: ml_collections.ConfigDict, space: Space
 ) -> None:
     """Writes the outcome of a study so far, in its folder; call it with the study's lock.
 
     Args:
         place: The study's folder.
-        study: Optuna's study.
+        study: Its trials.
         config: What all trials share.
-        names: The entries of the search space.
+        space: The search space.
     """
-    trials = study.get_trials(deepcopy=False)
+    trials, names = study.all(), list(space)
     folder = epath.Path(place.path)
     ranked = best_first(trials)
     if ranked:
@@ -54,13 +50,13 @@ def write(
     _write(folder / TABLE, _csv(trials, names))
     pictures = [CURVES]
     save_picture(_curves(trials, config), folder / CURVES)
-    if importances := _importances(study, ranked, names):
+    if importances := _importances(study, ranked, space):
         save_picture(_bars(importances), folder / IMPORTANCES)
         pictures.append(IMPORTANCES)
     _write(folder / TEXT, _text(place, trials, config, names, pictures))
 
 
-def line(trials: Sequence[Any], number: int, task: str) -> str:
+def line(trials: Sequence[Trial], number: int, task: str) -> str:
     """Returns a line about a trial that has ended."""
     trial = trials[number]
     loss, ranked = _loss(trial), best_first(trials)
@@ -68,25 +64,25 @@ def line(trials: Sequence[Any], number: int, task: str) -> str:
     told += "" if loss is None else f", validation {_measured(loss, task)}"
     if ranked and ranked[0].number == number:
         told += ", the best so far"
-    preset = trials[0].params
+    preset = trials[0].values
     values = [
         f"{_title(name)}: {_value(value)}"
-        for name, value in trial.params.items()
+        for name, value in trial.values.items()
         if value != preset.get(name)
     ]
     return f"{told} ({'; '.join(values) or 'the preset'})"
 
 
-def summary(place: Place, trials: Sequence[Any], task: str) -> str:
+def summary(place: Place, trials: Sequence[Trial], task: str) -> str:
     """Returns lines about a study: its best trial, and the command with that trial's settings."""
     counts = _counts(trials)
     ranked = best_first(trials)
     if not ranked:
         return f"{counts}; none is done yet"
     best, preset = ranked[0], trials[0]
-    told = f"{counts}; the best is trial {best.number}: validation {_measured(best.value, task)}"
-    if preset.value is not None:
-        told += f" (the preset: {_measured(preset.value, task)})"
+    told = f"{counts}; the best is trial {best.number}: validation {_measured(best.loss, task)}"
+    if preset.state == COMPLETE:
+        told += f" (the preset: {_measured(preset.loss, task)})"
     return f"{told}\n{_command(place, task)}"
 
 
@@ -95,28 +91,27 @@ def _command(place: Place, task: str) -> str:
     return shlex.join([*command, f"--config_file={place.path / BEST}"])
 
 
-def _counts(trials: Sequence[Any]) -> str:
-    states = [_SHOWN[trial.state.name] for trial in trials]
+def _counts(trials: Sequence[Trial]) -> str:
+    states = [_SHOWN[trial.state] for trial in trials]
     told = [
         f"{states.count(each)} {each}" for each in _SHOWN.values() if each in states
     ]
     return f"{len(trials)} trial{'s' * (len(trials) > 1)}: {', '.join(told)}"
 
 
-def best_first(trials: Sequence[Any]) -> list[Any]:
+def best_first(trials: Sequence[Trial]) -> list[Trial]:
     """Returns the finished trials, the best first."""
     return sorted(
-        (trial for trial in trials if trial.state.name == "COMPLETE"),
-        key=lambda each: each.value,
+        (trial for trial in trials if trial.state == COMPLETE),
+        key=lambda each: each.loss,
     )
 
 
-def _loss(trial: Any) -> float | None:
+def _loss(trial: Trial) -> float | None:
     """Returns a trial's loss or, if it has none, the last one on its way."""
-    if trial.value is not None and trial.state.name == "COMPLETE":
-        return trial.value
-    on_the_way = trial.intermediate_values
-    return on_the_way[max(on_the_way)] if on_the_way else None
+    if trial.state == COMPLETE:
+        return trial.loss
+    return trial.losses[max(trial.losses)] if trial.losses else None
 
 
 def _measured(loss: float, task: str) -> str:
@@ -127,19 +122,18 @@ def _measured(loss: float, task: str) -> str:
     return f"loss {loss:.5g}"
 
 
-def _state(trial: Any) -> str:
-    state = _SHOWN[trial.state.name]
-    if state != "done" and trial.intermediate_values:
-        state += f" after part {max(trial.intermediate_values)}"
-    why = trial.user_attrs.get("why")
-    return state + (f" ({why})" if why else "")
+def _state(trial: Trial) -> str:
+    state = _SHOWN[trial.state]
+    if trial.state != COMPLETE and trial.losses:
+        state += f" after part {max(trial.losses)}"
+    return state + (f" ({trial.why})" if trial.why else "")
 
 
 def _value(value: Any) -> str:
     return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
-def _csv(trials: Sequence[Any], names: Sequence[str]) -> str:
+def _csv(trials: Sequence[Trial], names: Sequence[str]) -> str:
     text = io.StringIO()
     fields = ["trial", "state", "loss", "parts", "steps", "units", *names, "why"]
     writer = csv.DictWriter(text, fields, lineterminator="\n", restval="")
@@ -147,17 +141,20 @@ def _csv(trials: Sequence[Any], names: Sequence[str]) -> str:
     for trial in trials:
         row = {
             "trial": trial.number,
-            "state": _SHOWN[trial.state.name],
+            "state": _SHOWN[trial.state],
             "loss": _loss(trial),
+            "parts": max(trial.losses, default=0),
+            "steps": trial.steps,
+            "units": trial.units,
+            "why": trial.why,
         }
-        row["parts"] = max(trial.intermediate_values, default=0)
-        writer.writerow({**row, **trial.user_attrs, **trial.params})
+        writer.writerow({**row, **trial.values})
     return text.getvalue()
 
 
 def _text(
     place: Place,
-    trials: Sequence[Any],
+    trials: Sequence[Trial],
     config: ml_collections.ConfigDict,
     names: Sequence[str],
     pictures: Sequence[str],
@@ -166,8 +163,8 @@ def _text(
     titles = ["trial", "state", "validation", "steps", "units", *map(_title, names)]
     ended = best_first(trials)
     others = sorted(
-        (trial for trial in trials if trial.state.name in ("PRUNED", "FAIL")),
-        key=lambda each: (-max(each.intermediate_values, default=0), each.number),
+        (trial for trial in trials if trial.state in (PRUNED, FAILED)),
+        key=lambda each: (-max(each.losses, default=0), each.number),
     )
     rows = [_cells(trial, config.task, names) for trial in (*ended, *others)]
     marks = ["---:", "---", "---", *["---:"] * (len(titles) - 3)]
@@ -184,9 +181,9 @@ def _text(
     )
 
 
-def _cells(trial: Any, task: str, names: Sequence[str]) -> list[str]:
-    own = [str(trial.user_attrs.get(name, "")) for name in ("steps", "units")]
-    drawn = [_value(trial.params.get(name, "")) for name in names]
+def _cells(trial: Trial, task: str, names: Sequence[str]) -> list[str]:
+    own = ["" if each is None else str(each) for each in (trial.steps, trial.units)]
+    drawn = [_value(trial.values.get(name, "")) for name in names]
     loss = _loss(trial)
     measured = "" if loss is None else _measured(loss, task)
     return [str(trial.number), _state(trial), measured, *own, *drawn]
@@ -196,19 +193,21 @@ def _title(name: str) -> str:
     return name.partition(".")[2] or name
 
 
-def _curves(trials: Sequence[Any], config: ml_collections.ConfigDict) -> figure.Figure:
+def _curves(
+    trials: Sequence[Trial], config: ml_collections.ConfigDict
+) -> figure.Figure:
     """Draws the validation loss of each trial against the share of its processor time."""
     picture = figure.Figure(figsize=(8, 5), layout="constrained")
     axes = picture.subplots()
     best = next((trial.number for trial in best_first(trials)), None)
     drawn: list[float] = []
     for trial in trials:
-        points = sorted(trial.intermediate_values.items())
+        points = sorted(trial.losses.items())
         shares = [epoch / config.training.epochs for epoch, _ in points]
         losses = [loss for _, loss in points]
         drawn += losses
         style: dict[str, Any] = dict(color="tab:gray", alpha=0.5, linewidth=1)
-        if trial.state.name == "PRUNED":
+        if trial.state == PRUNED:
             style |= dict(linestyle=":")
         if trial.number == 0:
             style = dict(color="tab:blue", label="trial 0, the preset")
@@ -224,21 +223,16 @@ def _curves(trials: Sequence[Any], config: ml_collections.ConfigDict) -> figure.
 
 
 def _importances(
-    study: Any, ranked: Sequence[Any], names: Sequence[str]
+    study: Trials, ranked: Sequence[Trial], space: Space
 ) -> dict[str, float]:
     """Returns the share of each entry in what separates good trials from others, if known."""
-    from optuna import importance
-
-    drawn = [trial for trial in ranked if trial.params]
-    if len(drawn) < _LEAST or len({trial.value for trial in drawn}) < 2:
+    drawn = [trial for trial in ranked if trial.values]
+    if len(drawn) < _LEAST or len({trial.loss for trial in drawn}) < 2:
         return {}
-    evaluator = importance.PedAnovaImportanceEvaluator()
     with warnings.catch_warnings():
         # Optuna warns for each entry that there might be more trials.
         warnings.simplefilter("ignore")
-        return importance.get_param_importances(
-            study, evaluator=evaluator, params=list(names)
-        )
+        return study.importances(drawn, space)
 
 
 def _bars(importances: dict[str, float]) -> figure.Figure:

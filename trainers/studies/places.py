@@ -1,4 +1,4 @@
-"""The folder of a study: its locks, its record, and the time that it has taken.
+"""The folder of a study: its locks and its record.
 
 A lock is the system's: it ends with its process, however that ends. So a trial whose lock is free,
 and that has no end, was left by a process that is no more.
@@ -7,7 +7,6 @@ and that has no end, was left by a process that is no more.
 import contextlib
 import fcntl
 import os
-import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import IO, Any
@@ -17,7 +16,7 @@ from etils import epath
 from trainers.data import files
 from trainers.training.workdir import RESTORE, WorkdirError
 
-RECORD = "study.json"
+RECORD, JOURNAL = "study.json", "journal.jsonl"
 _LOCK, _SESSIONS, _TRIALS = "lock", "sessions", "trials"
 
 
@@ -95,29 +94,18 @@ class Place:
             return None
         return file
 
+    def has_trials(self) -> bool:
+        """Returns whether a trial was ever begun."""
+        return (self.path / _TRIALS).exists()
 
-class Clock:
-    """The wall time in which some process has worked on a study.
+    def seconds_of_sessions(self) -> float:
+        """Returns the wall time of a study of release 0.1, whose processes each had a file.
 
-    Each process has a file: its name says when the process began, and its time of change when the
-    process was last at work.
-
-    Args:
-        place: The study's folder.
-    """
-
-    def __init__(self, place: Place) -> None:
-        self._folder = place.path / _SESSIONS
-        self._own = self._folder / f"{time.time():.3f}-{os.getpid()}"
-
-    def beat(self) -> None:
-        """Notes that this process is at work."""
-        self._folder.mkdir(exist_ok=True)
-        self._own.touch()
-
-    def seconds(self) -> float:
-        """Returns the time so far; processes that were at work together count once."""
-        found = sorted(self._folder.iterdir()) if self._folder.exists() else []
+        The file's name says when the process began, its time of change when it was last at work.
+        Processes that were at work together count once.
+        """
+        folder = self.path / _SESSIONS
+        found = sorted(folder.iterdir()) if folder.exists() else []
         intervals = sorted(
             (float(each.name.partition("-")[0]), each.stat().st_mtime) for each in found
         )

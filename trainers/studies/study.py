@@ -1,7 +1,7 @@
 """A study: trials of a task's settings, each an ordinary run, led by Optuna in a folder.
 
-The folder has the trials in a SQLite database, which survives a killed process and takes several.
-It has a run's folder for each trial, the record of what all trials share, and the outcome.
+The folder has the trials in a journal, a run's folder for each trial, the record of what all trials
+share, and the outcome.
 
 A trial takes a number of processor seconds. So all trials cost the same, and their curves compare
 at the same share of the cost. Trial 0 is the preset itself. Each other trial has the values of the
@@ -15,7 +15,7 @@ import logging
 import random
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
-from types import ModuleType
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import keras
@@ -26,14 +26,21 @@ from etils import epath
 from keras_trellis.export import cards
 from trainers.data import files
 from trainers.studies import budget, experiments, outcome, search
-from trainers.studies.places import Clock, Place
-from trainers.studies.trials import Trials, import_optuna
+from trainers.studies.places import Place
+from trainers.studies.trials import (
+    COMPLETE,
+    FAILED,
+    PRUNED,
+    Trial,
+    Trials,
+    import_optuna,
+)
 from trainers.tasks import config as configs
 from trainers.tasks import schema
 from trainers.tasks.names import flatten, nested
 from trainers.training import runs, stopping
 from trainers.training.loop import NonFiniteLossError
-from trainers.training.workdir import CONFIG, WorkdirError, read_result
+from trainers.training.workdir import CONFIG, WorkdirError, read_result, read_run
 
 TRIALS = 20  # unpruned, in the hours of a study that does not say how long a trial is
 _OF_CONFIG = "config."  # before the names of a config's fields in a study's record
@@ -66,7 +73,7 @@ class Limits(NamedTuple):
     """When a study ends; None: not by this.
 
     Attributes:
-        hours: Wall time in which processes have worked on the study.
+        hours: Wall time of all processes that have worked on the study, added up.
         trials: The number of trials.
     """
 
@@ -75,25 +82,27 @@ class Limits(NamedTuple):
 
 
 class _Plan(NamedTuple):
-    """What all trials share, nothing left open."""
+    """What all trials share, nothing left open.
+
+    Attributes:
+        first: The config of trial 0, where this process has measured it to see that the seconds
+            suffice.
+    """
 
     config: ml_collections.ConfigDict
     data_dir: str | None
     seconds: float
     parameters: int
     space: search.Space
+    first: ml_collections.ConfigDict | None = None
 
 
 class _OutOfTimeError(Exception):
     """The study's time is up; the trial goes on when there is more."""
 
 
-class _Ended(NamedTuple):
-    """How a trial ended: the name of Optuna's state, its loss, and why it has none."""
-
-    state: str
-    loss: float | None = None
-    why: str | None = None
+class _HopelessError(Exception):
+    """The trial is worse than others were at this part of it."""
 
 
 def tune(path: epath.PathLike, settings: Settings, limits: Limits) -> None:
@@ -107,8 +116,7 @@ def tune(path: epath.PathLike, settings: Settings, limits: Limits) -> None:
         limits: When to end.
 
     Raises:
-        ValueError, OSError, ImportError: The settings or the data cannot be used, or a limit has
-            been reached before.
+        ValueError, OSError, ImportError: The settings or the data cannot be used.
         WorkdirError: The folder has a study with other settings, or something else.
         stopping.StoppedError: A signal came, and the trial is saved.
     """
@@ -116,14 +124,17 @@ def tune(path: epath.PathLike, settings: Settings, limits: Limits) -> None:
     was = place.record()
     plan, record = _planned(settings, _seconds(settings, limits, was), place)
     _refuse_other(place, was, record)
+    if was is None:
+        plan = plan._replace(first=_measured(plan, plan.config, place.trial(0)))
     with place.locked():
         was = place.record()  # another process may have begun one
         _refuse_other(place, was, record)
         if was is None:
             place.begin(record)
         trials = Trials(optuna, place)
+        trials.begin()
     with _without_retracing_warnings():
-        _Process(optuna, place, trials, plan, limits).to_the_end()
+        _Process(place, trials, plan, limits).to_the_end()
     print(outcome.summary(place, trials.all(), plan.config.task), flush=True)
 
 
@@ -145,7 +156,7 @@ def ended(path: epath.PathLike, trials: int) -> bool:
     if place.record() is None:
         return False
     found = Trials(import_optuna(), place).all()
-    return sum(trial.state.is_finished() for trial in found) >= trials
+    return sum(trial.has_ended for trial in found) >= trials
 
 
 def _seconds(
@@ -192,6 +203,14 @@ def _planned(
     record = {"task": config.task, "version": cards.version(), "values": shared}
     plan = _Plan(config, settings.data_dir, seconds, parameters, space)
     return plan, record | {"data": experiment.checksums()}
+
+
+def _measured(
+    plan: _Plan, config: ml_collections.ConfigDict, path: epath.Path
+) -> ml_collections.ConfigDict:
+    """Returns a config with the steps that fit into a trial; measures them."""
+    experiment = experiments.load(config, plan.data_dir, path)
+    return budget.with_budget(experiment, config, plan.seconds)
 
 
 def _refuse_other(
@@ -242,28 +261,24 @@ class _Process:
     """What one process does for a study: one trial after another."""
 
     def __init__(
-        self,
-        optuna: ModuleType,
-        place: Place,
-        trials: Trials,
-        plan: _Plan,
-        limits: Limits,
+        self, place: Place, trials: Trials, plan: _Plan, limits: Limits
     ) -> None:
-        self._optuna = optuna
         self._place = place
         self._trials = trials
         self._plan = plan
         self._limits = limits
-        self._clock = Clock(place)
 
     def to_the_end(self) -> None:
-        """Makes trials until a limit is reached; raises ValueError if it has been before."""
-        with (
-            self._place.locked()
-        ):  # a killed process may have ended a trial, and written no more
+        """Makes trials until a limit is reached."""
+        # A killed process may have ended a trial, and done no more.
+        with self._place.locked():
             self._write_outcome()
-        self._refuse_ended()
-        self._clock.beat()
+        for trial in self._trials.all():
+            if trial.has_ended:
+                self._remove_weights(trial)
+        if told := self._told_ended():
+            print(told, flush=True)
+            return
         while not self._is_late():
             with self._place.locked():
                 claimed = self._trials.claim(self._limits.trials, self._values)
@@ -272,39 +287,39 @@ class _Process:
             trial, lock = claimed
             with lock:
                 try:
-                    ended = self._run(trial)
+                    self._run(trial)
                 except _OutOfTimeError:
+                    self._trials.worked(trial)
                     return
                 except stopping.StoppedError:
+                    self._trials.worked(trial)
                     stopping.say(
                         f"trial {trial.number} is saved; the same command goes on with it"
                     )
                     raise
-                self._end(trial, ended)
+                self._end(trial)
 
-    def _refuse_ended(self) -> None:
-        done = sum(trial.state.is_finished() for trial in self._trials.all())
+    def _told_ended(self) -> str | None:
+        """Returns a line about a limit that earlier commands have reached, or None."""
+        done = sum(trial.has_ended for trial in self._trials.all())
         hours, most = self._limits
         if most is not None and done >= most:
-            raise ValueError(
-                f"--trials must be above {done}, the number of trials that the study in "
-                f"{self._place.path} has made. Received: --trials={most}"
-            )
-        if self._is_late():
-            raise ValueError(
-                f"--hours must be above {self._clock.seconds() / 3600:.3g}, the hours that the "
-                f"study in {self._place.path} has taken. Received: --hours={hours:g}"
-            )
+            told = f"{done} trials, and --trials={most}"
+        elif self._is_late():
+            told = f"{self._trials.hours():.3g} hours, and --hours={hours:g}"
+        else:
+            return None
+        return f"the study in {self._place.path} has taken {told}: more of them go on"
 
     def _is_late(self) -> bool:
         hours = self._limits.hours
-        return hours is not None and self._clock.seconds() >= 3600 * hours
+        return hours is not None and self._trials.hours() >= hours
 
-    def _run(self, trial: Any) -> _Ended:
-        """Trains a trial to its end; returns how it ended."""
+    def _run(self, trial: Trial) -> None:
+        """Trains a trial to its end, and sets how it ended."""
         place, plan = self._place, self._plan
         path = place.trial(trial.number)
-        with open(place.log(trial.number), "a") as log, contextlib.redirect_stdout(log):
+        with _log(place.log(trial.number)):
             try:
                 config = self._config(trial, path)
                 runs.train(
@@ -317,28 +332,29 @@ class _Process:
                     ),
                     splits=("validation",),
                 )
-                return _Ended("COMPLETE", _loss(path))
-            except self._optuna.TrialPruned:
-                return _Ended("PRUNED")
+                trial.state, trial.loss = COMPLETE, _loss(path)
+            except _HopelessError:
+                trial.state = PRUNED
             except NonFiniteLossError as error:
-                return _Ended("PRUNED", why=str(error))
+                trial.state, trial.why = PRUNED, str(error)
             except _NOT_VALID as error:
                 if trial.number == 0:  # the preset itself
                     raise
-                return _Ended("FAIL", why=str(error).partition("\n")[0])
+                trial.state, trial.why = FAILED, str(error).partition("\n")[0]
 
-    def _config(self, trial: Any, path: epath.Path) -> ml_collections.ConfigDict:
+    def _config(self, trial: Trial, path: epath.Path) -> ml_collections.ConfigDict:
         """Returns a trial's config: the one it was begun with, or a new one of its values."""
         if files.exists(path / CONFIG):
             return runs.load_config(path)
         plan = self._plan
+        if not trial.number and plan.first is not None:
+            return plan.first
         config = search.apply(plan.config, search.draw(plan.space, trial))
         count = experiments.load(config, plan.data_dir, path).parameters
         config = search.sized(config, plan.parameters, count)
-        experiment = experiments.load(config, plan.data_dir, path)
-        return budget.with_budget(experiment, config, plan.seconds)
+        return _measured(plan, config, path)
 
-    def _values(self, trials: Sequence[Any]) -> search.Values:
+    def _values(self, trials: Sequence[Trial]) -> search.Values:
         """Returns the values of a new trial: the preset's, or some near those of the best."""
         plan, number = self._plan, len(trials)
         own = search.own(plan.config, plan.space)
@@ -346,51 +362,63 @@ class _Process:
             return own
         done = outcome.best_first(trials)
         # Trial 0 of a study that an earlier version began has no values.
-        best = own | done[0].params if done else own
-        earlier = [trial.params for trial in trials]
+        best = own | done[0].values if done else own
+        earlier = [trial.values for trial in trials]
         generator = random.Random(f"{plan.config.seed} {number}")
         return search.near(plan.space, best, earlier, generator)
 
-    def _observe(self, trial: Any, losses: Sequence[float], epochs: int) -> None:
-        """Tells Optuna a trial's losses; raises an error if the trial has to stop."""
-        self._clock.beat()
-        known = self._trials.all()[trial.number].intermediate_values
-        for epoch, loss in enumerate(losses, 1):
-            if epoch not in known:
-                trial.report(loss, epoch)
+    def _observe(self, trial: Trial, losses: Sequence[float], epochs: int) -> None:
+        """Records a trial's losses; raises an error if the trial has to stop."""
+        self._trials.observe(trial, losses)
         if len(losses) == epochs:
             return
-        if trial.should_prune():
-            raise self._optuna.TrialPruned
+        if self._trials.is_hopeless(trial):
+            raise _HopelessError
         if self._is_late():
             raise _OutOfTimeError
 
-    def _end(self, trial: Any, ended: _Ended) -> None:
+    def _end(self, trial: Trial) -> None:
         """Records how a trial ended, writes the outcome of the study, and prints a line."""
-        path, study = self._place.trial(trial.number), self._trials.study
+        path = self._place.trial(trial.number)
+        run = None
         if files.exists(path / CONFIG):
-            config = runs.load_config(path)
-            trial.set_user_attr("units", config.model.units)
-            trial.set_user_attr("steps", config.training.steps)
-        if ended.why:
-            trial.set_user_attr("why", ended.why)
-        state = self._optuna.trial.TrialState[ended.state]
-        self._clock.beat()
+            config, run = runs.load_config(path), read_run(path)
+            trial.units, trial.steps = config.model.units, config.training.steps
         with self._place.locked():
-            study.tell(trial, ended.loss, state)
+            self._trials.end(trial, run and run.run_id)
             self._write_outcome()
-        # Weights of 40 trials are gigabytes; those of the best come again from its preset.
-        shutil.rmtree(path / "checkpoints", ignore_errors=True)
+        self._remove_weights(trial)
         keras.backend.clear_session()
         print(
             outcome.line(self._trials.all(), trial.number, self._plan.config.task),
             flush=True,
         )
 
+    def _remove_weights(self, trial: Trial) -> None:
+        # Weights of 40 trials are gigabytes; those of the best come again from its preset.
+        path = self._place.trial(trial.number)
+        shutil.rmtree(path / "checkpoints", ignore_errors=True)
+
     def _write_outcome(self) -> None:
-        if any(trial.state.is_finished() for trial in self._trials.all()):
-            names = list(self._plan.space)
-            outcome.write(self._place, self._trials.study, self._plan.config, names)
+        trials = self._trials.all()
+        if any(trial.has_ended for trial in trials):
+            outcome.write(
+                self._place, self._trials, self._plan.config, self._plan.space
+            )
+
+
+@contextlib.contextmanager
+def _log(path: Path) -> Iterator[None]:
+    """Appends what is printed to a file, as far as the disk has room: a run needs none of it."""
+    with open(path, "a") as log:
+        try:
+            with contextlib.redirect_stdout(log):
+                yield
+        finally:
+            try:
+                log.flush()
+            except OSError:
+                stopping.abandon(log)
 
 
 @contextlib.contextmanager

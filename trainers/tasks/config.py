@@ -4,6 +4,7 @@ A task's presets give the values that differ from the defaults; `trainers.cli.co
 `--config.FIELD=VALUE` on top. This module also reads what a workdir keeps of a config.
 """
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -15,6 +16,9 @@ from keras_trellis.core import gates
 from trainers.data.files import read_json
 from trainers.tasks import registry, schema
 from trainers.tasks.names import Values, flatten, nested, unknown
+
+_PRESET = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9_.-]*")
+RUN = "run"  # the group of a workdir's config.json that says which run it is; no run reads it
 
 
 def load(task: str, preset: str | None = None) -> ConfigDict:
@@ -28,25 +32,53 @@ def load(task: str, preset: str | None = None) -> ConfigDict:
         ValueError: The task or the preset is unknown; the message has the nearest name.
     """
     presets = registry.get(task, "--task").presets
-    preset = next(iter(presets)) if preset is None else preset
+    preset = first_preset(task) if preset is None else preset
     if preset not in presets:
         raise ValueError(unknown("--preset", preset, presets) + f" (of --task={task})")
     return _locked(completed({"task": task, "preset": preset, **presets[preset]()}))
 
 
-def read(path: epath.PathLike) -> ConfigDict:
-    """Returns the locked config in a JSON file, which may lack what has a default.
+def first_preset(task: str) -> str:
+    """Returns the preset that a task has by default."""
+    return next(iter(registry.get(task, "--task").presets))
+
+
+def read(path: epath.PathLike, base: Values | None = None) -> ConfigDict:
+    """Returns the locked config in a JSON file.
+
+    Args:
+        path: The file, which may lack values.
+        base: The values of what it lacks. Default: the defaults.
 
     Raises:
         ValueError: The file is no JSON of a config, or one of its values is not valid.
         OSError: It cannot be read.
     """
     values = read_json(path, {"task": str, "preset": str})
+    values.pop(RUN, None)
     try:
-        values = completed(_with_tuples(values))
+        if not _PRESET.fullmatch(preset := values["preset"]):
+            raise ValueError(
+                "`preset` must be a name of letters, digits, `_`, `-` and `.`, since it names a "
+                f"folder. Received: preset={preset!r}"
+            )
+        values = completed(_with_tuples(_merged(base or {}, _of_0_1(values))))
         schema.check_fields(values)
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from error
+    except RecursionError as error:
+        raise ValueError(f"{path}: its values are nested too deeply") from error
+    return _locked(values)
+
+
+def locked(values: Values) -> ConfigDict:
+    """Returns the locked config of what `of_a_run` returned.
+
+    Raises:
+        ValueError: One of the values is not valid.
+    """
+    values = completed(_with_tuples(values))
+    schema.check_fields(values)
     return _locked(values)
 
 

@@ -22,7 +22,12 @@ from etils import epath
 from trainers.data.files import refuse_pipe, set_aside, write_atomically
 from trainers.data.stores import is_store
 from trainers.training import variables
-from trainers.training.workdir import NotKeptError, WorkdirError
+from trainers.training.workdir import (
+    RUN_ID,
+    NotKeptError,
+    WorkdirError,
+    read_run,
+)
 
 BEST = "best.npz"
 _KEPT = 2  # of the newest checkpoints
@@ -47,6 +52,10 @@ class MissingError(WorkdirError):
     """There is no such file."""
 
 
+class OthersError(WorkdirError):
+    """A file is whole, and of another run."""
+
+
 class Checkpoints:
     """The newest checkpoints of a run, and the weights of its best epoch.
 
@@ -61,12 +70,20 @@ class Checkpoints:
     """
 
     def __init__(
-        self, folder: epath.PathLike, *, announce: Callable[[str], None] = print
+        self,
+        folder: epath.PathLike,
+        *,
+        run_id: str | None = None,
+        check_held: Callable[[], None] = lambda: None,
+        announce: Callable[[str], None] = print,
     ):
         """Creates the folder if it does not exist.
 
         Args:
             folder: holds the checkpoints.
+            run_id: the run whose files these are. Files without an id count as its own, files of
+                another run are set aside. None: all files count.
+            check_held: as `Workdir.check_held`, which is called before each write.
             announce: takes a line about each file that cannot be written or read; the thread of
                 `start_saving` calls it too.
 
@@ -75,6 +92,8 @@ class Checkpoints:
         """
         self.folder = epath.Path(folder)
         self.announce = announce
+        self._run_id = run_id
+        self._check_held = check_held
         self.saved: int | None = None
         self.unwritten_best: dict[str, np.ndarray] | None = None
         self.failure = ""
@@ -112,7 +131,7 @@ class Checkpoints:
             WorkdirError: the file system does not let a checkpoint be read.
             OSError: the folder cannot be read.
         """
-        found, _ = self._read_newest()
+        found, _, _ = self._read_newest()
         return None if found is None else found[0]
 
     def begin(self, arrays: Mapping[str, np.ndarray]) -> None:
@@ -125,7 +144,7 @@ class Checkpoints:
         """
         path = self._path(0)
         try:
-            _put(path, arrays)
+            self._put(path, arrays)
         except _FAILURES as error:
             raise WorkdirError(
                 f"the run has not begun: {path} cannot be written ({error}); make room, or choose "
@@ -198,10 +217,10 @@ class Checkpoints:
         """
         path = self.folder / BEST
         try:
-            return int(load(path).get("epoch", unsaid))
+            return int(self._load(path).get("epoch", unsaid))
         except MissingError:
             return 0
-        except DamagedError as error:
+        except (DamagedError, OthersError) as error:
             self._set_aside(path, str(error))
             return 0
 
@@ -216,12 +235,13 @@ class Checkpoints:
                 nothing has changed.
             OSError: the folder cannot be read.
         """
-        found, damaged = self._read_newest()
+        found, damaged, others = self._read_newest()
+        reasons = {**damaged, **others}
         if found is None:
-            self._refuse_unreadable(list(damaged.values()))
+            self._refuse_unreadable(list(reasons.values()))
             return None
         step, _ = found
-        for each, reason in damaged.items():
+        for each, reason in reasons.items():
             self._set_aside(self._path(each), reason)
         if damaged:
             self.announce(
@@ -232,19 +252,45 @@ class Checkpoints:
 
     def _read_newest(
         self,
-    ) -> tuple[tuple[int, dict[str, np.ndarray]] | None, dict[int, str]]:
-        """Reads the newest checkpoint that is whole; changes nothing.
+    ) -> tuple[
+        tuple[int, dict[str, np.ndarray]] | None, dict[int, str], dict[int, str]
+    ]:
+        """Reads the newest checkpoint that is whole and the run's own; changes nothing.
 
         Returns:
-            Its step and arrays, or None; and the reason for each damaged later step.
+            Its step and arrays, or None; and what is wrong with later steps: which are damaged,
+            and which are of another run.
         """
         damaged: dict[int, str] = {}
+        others: dict[int, str] = {}
         for step in reversed(self.steps()):
             try:
-                return (step, load(self._path(step))), damaged
+                return (step, self._load(self._path(step))), damaged, others
             except DamagedError as error:
                 damaged[step] = str(error)
-        return None, damaged
+            except OthersError as error:
+                others[step] = str(error)
+        return None, damaged, others
+
+    def _load(self, path: epath.Path) -> dict[str, np.ndarray]:
+        """Reads a file as `load`; raises OthersError if it is of another run."""
+        arrays = load(path)
+        refuse_others(path, arrays, self._run_id)
+        return arrays
+
+    def _put(self, path: epath.Path, arrays: Mapping[str, Any]) -> None:
+        """Writes a file of this run whole or not at all."""
+        if self._run_id is not None:
+            arrays = {**arrays, RUN_ID: np.array(self._run_id)}
+
+        def write(file: IO[bytes]) -> None:
+            hashed = _Hashed(file)
+            np.savez(hashed, **arrays)
+            file.write(_SEAL + hashed.sha256.hexdigest().encode())
+
+        self._check_held()
+        # Writing takes so long that another run may have begun before the file gets its name.
+        write_atomically(path, write, self._check_held)
 
     def _refuse_unreadable(self, reasons: list[str]) -> None:
         names = [
@@ -259,7 +305,7 @@ class Checkpoints:
             )
 
     def _set_aside(self, path: epath.Path, reason: str) -> None:
-        """Renames a damaged file, since its remains may still be useful."""
+        """Renames a file that the run cannot go on from, since it may still be useful."""
         try:
             renamed = set_aside(path)
         except _FAILURES as failure:
@@ -285,11 +331,15 @@ class Checkpoints:
             self.announce(f"the checkpoint of step {step} is lost; {self._last()}")
             return False
         self.saved = step
+        self.remove_old()
+        return True
+
+    def remove_old(self) -> None:
+        """Removes all checkpoints but those to keep, as far as the file system lets it."""
         with contextlib.suppress(*_FAILURES):
-            older = [each for each in self.steps() if each < step]
+            older = [each for each in self.steps() if each < (self.saved or 0)]
             for each in older[: len(older) - _KEPT + 1]:
                 self._remove(self._path(each))
-        return True
 
     def _remove(self, path: epath.Path) -> None:
         """Removes a checkpoint, unless it cannot be opened and so belongs to another owner."""
@@ -305,7 +355,7 @@ class Checkpoints:
 
     def _write(self, path: epath.Path, arrays: Mapping[str, Any]) -> bool:
         try:
-            _put(path, arrays)
+            self._put(path, arrays)
         except _FAILURES as error:
             full = getattr(error, "errno", None) == errno.ENOSPC
             self.failure = str(error)
@@ -362,15 +412,6 @@ class _Hashed(io.RawIOBase):
         self.file.flush()
 
 
-def _put(path: epath.Path, arrays: Mapping[str, Any]) -> None:
-    def write(file: IO[bytes]) -> None:
-        hashed = _Hashed(file)
-        np.savez(hashed, **arrays)
-        file.write(_SEAL + hashed.sha256.hexdigest().encode())
-
-    write_atomically(path, write)
-
-
 def load(path: epath.PathLike) -> dict[str, np.ndarray]:
     """Reads all arrays of a file.
 
@@ -414,16 +455,27 @@ def _is_sealed(path: epath.PathLike, content: bytes) -> bool:
     return False
 
 
+def refuse_others(
+    path: epath.PathLike, arrays: Mapping[str, np.ndarray], run_id: str | None
+) -> None:
+    """Raises OthersError if the arrays of a file are of another run than `run_id`."""
+    found = str(arrays.get(RUN_ID, run_id))
+    if run_id is not None and found != run_id:
+        raise OthersError(f"{path} is of another run than its folder's")
+
+
 def load_best(path: epath.PathLike, model: keras.Model) -> None:
     """Sets a model to the weights of the best epoch of the run in a folder.
 
     Raises:
         WorkdirError: the run has no best epoch yet; or its file cannot be read, or holds another
-            model's weights.
+            model's or another run's weights.
     """
     file = epath.Path(path) / "checkpoints" / BEST
+    run = read_run(path)
     try:
         arrays = load(file)
+        refuse_others(file, arrays, run and run.run_id)
     except MissingError as error:
         raise WorkdirError(f"{path} has no trained weights yet: {error}") from error
     try:

@@ -203,7 +203,11 @@ class _Run:
         self.checkpoints: checkpoints.Checkpoints | followers.NoCheckpoints
         self.checkpoints = followers.NoCheckpoints()
         if self.team.is_chief:
-            self.checkpoints = checkpoints.Checkpoints(workdir.path / "checkpoints")
+            self.checkpoints = checkpoints.Checkpoints(
+                workdir.path / "checkpoints",
+                run_id=workdir.run.run_id,
+                check_held=workdir.check_held,
+            )
         found = self.team.share(self.checkpoints.restore())
         self.state = RunState(trainer)
         if found:
@@ -226,6 +230,7 @@ class _Run:
                 evaluation_steps=self.task.evaluation_steps,
                 scoring=self.task.scoring,
                 changes=changes,
+                check_held=workdir.check_held,
             )
         self.checkpoints.announce = self.progress.say
 
@@ -414,6 +419,7 @@ class _Run:
         self.checkpoints.wait()
         store, state = self.checkpoints, self.state
         if self.team.agree(store.saved == state.step and not store.unwritten_best):
+            store.remove_old()  # a store that failed for some time may have kept many
             return True
         return store.save(state.step, state.arrays())
 
@@ -437,6 +443,8 @@ class _Run:
         told = self.team.agree([*workdir.record(step, epoch)])
         changes = tuple(Change(*each) for each in told)
         self.news = [str(change) for change in changes[len(changes) - new :]]
+        if self.team.is_chief:
+            self.news += workdir.run.news(step)
         if self.state.replicas != self.trainer.replicas:
             self.news.append(
                 f"{self.trainer.replicas} replicas instead of {self.state.replicas} "

@@ -20,6 +20,7 @@ from etils import epath
 from matplotlib import figure, ticker
 
 from trainers.data.files import write_atomically
+from trainers.data.stores import is_store
 from trainers.training.events import EVENTS, Events, LackingError
 from trainers.training.table import EPOCH, INTERVAL, METRICS, VALIDATION, Table
 from trainers.training.workdir import Change
@@ -50,6 +51,7 @@ class Progress:
         evaluation_steps: about how many training steps take as long as a validation.
         scoring: about how many validations take as long as the scores at the end.
         changes: changes of the run's config, for the curves.
+        check_held: as `Workdir.check_held`, which is called before each write.
         out: shows a bar if it is a terminal, lines otherwise. Default: stdout.
     """
 
@@ -66,6 +68,7 @@ class Progress:
         evaluation_steps: float = 0.0,
         scoring: float = 0.0,
         changes: Sequence[Change] = (),
+        check_held: Callable[[], None] = lambda: None,
         out: Any = None,
     ):
         self.folder = folder
@@ -80,6 +83,8 @@ class Progress:
         self.evaluation_steps = evaluation_steps
         self.scoring = scoring
         self.changes = changes
+        # In a store each look is a request, and those before checkpoints have to do.
+        self._check_held = (lambda: None) if is_store(folder) else check_held
         # An epoch ends after step `epoch * length // epochs`.
         self._validations = self._earlier = ((step + 1) * epochs - 1) // length
         self._validation_seconds: float | None = None  # of the last one
@@ -196,6 +201,7 @@ class Progress:
 
     def flush(self) -> None:
         """Writes all records to disk, before a checkpoint relies on them."""
+        self._check_held()
         with self._tolerant():
             self._table.flush()
         with self._tolerant():
@@ -250,6 +256,7 @@ class Progress:
 
     def _record(self, kind: str, values: Metrics) -> None:
         epoch = round(self.step / self.steps_per_epoch, 4)
+        self._check_held()
         with self._tolerant():
             # The run may have stopped between this record and its checkpoint.
             if not self._table.has(kind, self.step):

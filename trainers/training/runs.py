@@ -367,9 +367,11 @@ def _tell_finished(folder: Workdir, config: ml_collections.ConfigDict) -> bool:
     if result["epochs"] < max(former, epochs) and not stopped:
         return False
     _refuse_changes(folder, result["epochs"], epochs)
-    store = checkpoints.Checkpoints(folder.path / "checkpoints")
+    run_id = folder.run.run_id
+    store = checkpoints.Checkpoints(folder.path / "checkpoints", run_id=run_id)
+    best = store.folder / checkpoints.BEST
     try:
-        checkpoints.load(store.folder / checkpoints.BEST)
+        checkpoints.refuse_others(best, checkpoints.load(best), run_id)
     except WorkdirError as error:
         raise WorkdirError(
             f"{folder.path} holds the result of a finished run, and not its trained weights: "
@@ -478,6 +480,7 @@ def _finish(
         result.unsaved.save()
     for file, picture in scores.pictures.items():
         path = folder.path / file
+        folder.check_held()
         with going_on_without(path):
             save_picture(picture, path)
     kept = {

@@ -19,6 +19,7 @@ from typing import Any, NoReturn, TextIO
 
 NUMBERS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _ended_by: int | None = None
+_PARENT = "KERAS_TRELLIS_PARENT"  # the descriptor of a pipe of `ending_with_this`
 _SAME = 1.0  # seconds; a second SIGTERM within them is the first again, as `timeout` sends it
 
 
@@ -37,6 +38,34 @@ class StoppedError(SystemExit):
 
 class _AtOnceError(StoppedError):
     """Leaves `StopSignals.at_once`; its signal has been recorded."""
+
+
+@contextlib.contextmanager
+def ending_with_this() -> Iterator[dict[str, Any]]:
+    """Yields arguments of `subprocess.Popen` for a child that ends with this process.
+
+    The child, a command of the trainers, gets SIGTERM once the context or this process has ended,
+    however that ends: its end of a pipe says so.
+    """
+    theirs, own = os.pipe()
+    try:
+        yield {"pass_fds": [theirs], "env": {**os.environ, _PARENT: str(theirs)}}
+    finally:
+        os.close(theirs)
+        os.close(own)
+
+
+def end_with_parent() -> None:
+    """Ends this process by SIGTERM when the one that started it has ended."""
+    theirs = os.environ.pop(_PARENT, None)
+    if theirs is None:
+        return
+
+    def wait() -> None:
+        os.read(int(theirs), 1)  # nothing is ever written
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    threading.Thread(target=wait, daemon=True).start()
 
 
 def status_of(number: int) -> int:

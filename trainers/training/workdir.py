@@ -1,19 +1,12 @@
 """The folder of a run: its lock, its config, the config's changes, its result.
 
-A folder holds one run. `config.json` has its values, `changes.json` their former values and steps.
-The process at work holds `lock`. `result.json` exists after the run has finished.
-
-An object store has no locks. There the last process to come has the folder: it writes its name to
-`lock`, and the one before it stops when it sees that.
+A folder holds one run. `config.json` has its values and its identity, `changes.json` former values
+and steps. The process at work holds `lock`. `result.json` exists after the run has finished.
 """
 
 import contextlib
-import fcntl
-import os
-import platform
-import uuid
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple, TextIO
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
 
 from etils import epath
 
@@ -22,20 +15,18 @@ from trainers.data.files import (
     exists,
     json_value,
     read_json,
-    refuse_pipe,
     set_aside,
     write_json,
 )
-from trainers.data.stores import as_path, is_store
+from trainers.data.stores import as_path
 from trainers.tasks import config as configs
 from trainers.tasks.names import flatten
+from trainers.training import identity
+from trainers.training.hold import LOCK, Hold, WorkdirError, held
 
-CONFIG, CHANGES, RESULT, LOCK = "config.json", "changes.json", "result.json", "lock"
+CONFIG, CHANGES, RESULT = "config.json", "changes.json", "result.json"
+RUN_ID = "run_id"  # of a result and a checkpoint
 RESTORE = "Bring it back from a backup, or choose another --workdir"
-
-
-class WorkdirError(Exception):
-    """The folder cannot be used for this run; the message says why, and what to do."""
 
 
 class NotKeptError(Exception):
@@ -78,9 +69,9 @@ class Workdir:
 
     Attributes:
         path: the folder.
+        run: which run it is.
         pending: the dotted fields whose values are new, each with its old and its new value.
             `record` applies them.
-        check_held: raises WorkdirError if another process has taken the folder over.
     """
 
     def __init__(
@@ -88,10 +79,12 @@ class Workdir:
         path: epath.Path,
         config: Mapping[str, Any],
         may_change: Sequence[str],
-        check_held: Callable[[], None],
+        hold: Hold,
+        run: identity.Identity,
     ):
         self.path = path
-        self.check_held = check_held
+        self.run = run
+        self._hold = hold
         self._config = config
         self._changes = read_changes(path)
         self.pending = {
@@ -100,8 +93,12 @@ class Workdir:
             if field in may_change
         }
 
+    def check_held(self) -> None:
+        """Raises TakenError if the folder is no longer this run's; call it before each write."""
+        self._hold.check()
+
     def record(self, step: int, epoch: float) -> tuple[Change, ...]:
-        """Records the pending changes, as of a step.
+        """Records the pending changes and the program at work, as of a step.
 
         Call this after all checks, since it writes. If the process is killed here or before its
         next checkpoint, the same command finds the same step and these changes.
@@ -114,6 +111,7 @@ class Workdir:
         Returns:
             All changes of the run, the new ones last.
         """
+        self.check_held()
         former = tuple(
             each if each.step <= step else each._replace(step=step, epoch=epoch)
             for each in self._changes
@@ -125,9 +123,11 @@ class Workdir:
         if changes != self._changes:
             value = {"changes": [change._asdict() for change in changes]}
             write_json(self.path / CHANGES, value)
+        self.run = self.run.by(identity.program(), step)
         # Write the config last, so that a folder with the new config also has the record.
-        if json_value(self._config) != read_config(self.path):
-            write_json(self.path / CONFIG, self._config)
+        kept = _with_run(self._config, self.run)
+        if kept != read_kept(self.path / CONFIG):
+            write_json(self.path / CONFIG, kept)
         self._changes, self.pending = changes, {}
         return changes
 
@@ -148,7 +148,7 @@ class Workdir:
     def finish(self, result: Mapping[str, Any]) -> None:
         """Marks the run as finished by writing its result."""
         self.check_held()
-        write_json(self.path / RESULT, result)
+        write_json(self.path / RESULT, {**result, RUN_ID: self.run.run_id})
 
 
 @contextlib.contextmanager
@@ -176,26 +176,39 @@ def open_workdir(
     if not exists(folder / CONFIG):
         _refuse_foreign(folder)
     folder.mkdir(parents=True, exist_ok=True)
-    with _locked(folder) as check_held:
+    with held(folder) as hold:
+        run = read_run(folder) or identity.new()
+        hold.sign(run.run_id)
         if not exists(folder / CONFIG):
-            write_json(folder / CONFIG, config)
+            write_json(folder / CONFIG, _with_run(config, run))
         refuse_other_run(folder, config, may_change)
-        yield Workdir(folder, config, may_change, check_held)
+        yield Workdir(folder, config, may_change, hold, run)
 
 
 def refuse_other_run(
     path: epath.PathLike, config: Mapping[str, Any], may_change: Sequence[str]
 ) -> None:
     """Raises WorkdirError if a folder has a run with another config, `may_change` aside."""
-    differing = [
-        f"{field}: {was} there, {now} here"
-        for field, (was, now) in _differing(epath.Path(path), config).items()
+    differing = {
+        field: values
+        for field, values in _differing(epath.Path(path), config).items()
         if field not in may_change
-    ]
-    if differing:
+    }
+    if named := [name for name in ("task", "preset") if name in differing]:
+        theirs = " and ".join(f"--{name}={differing[name][0]}" for name in named)
         raise WorkdirError(
-            f"{path} belongs to another run, whose config differs ({'; '.join(differing)}); "
-            "go on with that run's values, or choose another folder"
+            f"{path} belongs to another run, that of {theirs}; give that to go on with it, or "
+            "choose another folder"
+        )
+    if differing:
+        told = (
+            f"{field}: {was} there, {now} here"
+            for field, (was, now) in differing.items()
+        )
+        fields = ", ".join(f"--config.{field}" for field in differing)
+        raise WorkdirError(
+            f"{path} belongs to another run, whose config differs ({'; '.join(told)}); the same "
+            f"command without {fields} goes on with that run, or choose another folder"
         )
 
 
@@ -244,15 +257,44 @@ def read_result(
     """
     file = epath.Path(path) / RESULT
     try:
-        return read_json(file, fields) if exists(file) else None
+        result = read_json(file, fields) if exists(file) else None
+        if result is not None:
+            _refuse_others(file, result.pop(RUN_ID, None))
     except UnreadableError as error:
         raise UnreadableError(
             f"{error}; the training command scores the run again"
         ) from error
+    return result
+
+
+def _refuse_others(file: epath.Path, run_id: str | None) -> None:
+    """Raises UnreadableError if a file is of another run than the config beside it."""
+    run = read_run(file.parent)
+    if run is not None and run_id is not None and run.run_id != run_id:
+        raise UnreadableError(f"{file} is the result of another run")
+
+
+def read_run(path: epath.PathLike) -> identity.Identity | None:
+    """Returns which run a folder has; None if it has none, or one that has no id yet.
+
+    Raises:
+        WorkdirError: the config is damaged.
+        OSError: it cannot be read.
+    """
+    file = epath.Path(path) / CONFIG
+    value = (read_kept(file) or {}).get(configs.RUN)
+    try:
+        return None if value is None else identity.of_value(value)
+    except ValueError as error:
+        raise WorkdirError(f"{file} is damaged: {error}. {RESTORE}") from error
+
+
+def _with_run(config: Mapping[str, Any], run: identity.Identity) -> dict[str, Any]:
+    return {**json_value(config), configs.RUN: run.value()}
 
 
 def read_config(path: epath.PathLike, fields: Mapping[str, type] | None = None) -> dict:
-    """Returns the config of the run in a folder.
+    """Returns the config of the run in a folder, without the run's identity.
 
     Args:
         path: the folder.
@@ -267,6 +309,7 @@ def read_config(path: epath.PathLike, fields: Mapping[str, type] | None = None) 
         raise WorkdirError(
             f"{path} holds no run: {CONFIG} is missing; {_instead(epath.Path(path))}"
         )
+    config.pop(configs.RUN, None)
     return config
 
 
@@ -334,80 +377,3 @@ def _differing(
         for field in {**was, **now}
         if field not in was or field not in now or was[field] != now[field]
     }
-
-
-@contextlib.contextmanager
-def _locked(folder: epath.Path) -> Iterator[Callable[[], None]]:
-    """Holds the folder's lock; the system releases it however the process ends.
-
-    Yields:
-        Raises WorkdirError if another process has taken the folder over.
-    """
-    if is_store(folder):
-        with _claimed(folder) as check_held:
-            yield check_held
-        return
-    refuse_pipe(folder / LOCK)
-    with open(os.fspath(folder / LOCK), "a+") as file:
-        _take(file, folder)
-        file.truncate(0)
-        file.write(f"{os.getpid()}\n")
-        file.flush()
-        yield lambda: None
-
-
-@contextlib.contextmanager
-def _claimed(folder: epath.Path) -> Iterator[Callable[[], None]]:
-    """Takes a folder of an object store over from any other process; yields as `_locked` does."""
-    lock, name = folder / LOCK, f"process {os.getpid()} on {platform.node()}"
-    claim = f"{name}\n{uuid.uuid4().hex}\n".encode()
-    if former := _read_claim(lock):
-        print(
-            f"{folder} was last held by {_holder(former)}; if it is still at work, it stops at its "
-            "next checkpoint",
-            flush=True,
-        )
-    lock.write_bytes(claim)
-
-    def check_held() -> None:
-        # Where the store does not answer, it does not take a checkpoint either.
-        with contextlib.suppress(OSError):
-            if (found := _read_claim(lock)) not in (claim, b""):
-                raise WorkdirError(
-                    f"{_holder(found)} has taken {folder} over; this process stops"
-                )
-
-    try:
-        yield check_held
-    finally:
-        with contextlib.suppress(OSError):
-            if _read_claim(lock) == claim:
-                lock.unlink()
-
-
-def _read_claim(lock: epath.Path) -> bytes:
-    """Returns what a process has written to `lock`, or nothing if none has."""
-    try:
-        return lock.read_bytes()
-    except FileNotFoundError:
-        return b""
-
-
-def _holder(claim: bytes) -> str:
-    return claim.decode(errors="replace").partition("\n")[0]
-
-
-def _take(file: TextIO, folder: epath.Path) -> None:
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError as error:
-        file.seek(0)
-        holder = file.read().strip() or "unknown"
-        raise WorkdirError(
-            f"another run (process {holder}) is at work in {folder}; "
-            "wait for it, stop it, or choose another folder"
-        ) from error
-    except OSError as error:
-        raise WorkdirError(
-            f"{folder} cannot be locked ({error}); choose a folder on a file system that has locks"
-        ) from error

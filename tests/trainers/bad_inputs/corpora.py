@@ -11,12 +11,17 @@ FLAGS = "--model=models --input=a.txt --output=scores"
 BAD_KEEP = "--keep must be FIELD<NUMBER (or <=, >, >=), FIELD one of tokens, nats, perplexity, unknown_share. Received: --keep="
 NO_VERSION = "--model must be a model's folder, with a version, a folder whose name is a number. Received: --model='models', which has none"
 BAD_NAME = "--input must match files whose names end with .txt, .jsonl, .ndjson or .tfrecord, and .gz after it if they are compressed. Received: "
+NO_DASK = "--runner must be one that computes all branches of a pipeline, such as FnApiRunner, PortableRunner, FlinkRunner, SparkRunner or DataflowRunner. Received: --runner="
 
 ROWS = (
     Row("batch", "--input=a.txt --output=scores", "--model is missing", TEXT),
     Row("batch", "--model=models --output=scores", "--input is missing", TEXT),
     Row("batch", "--model=models --input=a.txt", "--output is missing", TEXT),
     Row("batch", f"{FLAGS} --text_field=", "--text_field is missing", TEXT),
+    Row("batch", f"{FLAGS} --output_field=", "--output_field is missing", TEXT),
+    Row("batch", f"{FLAGS} --output_field=text",
+        "--output_field must be another field than --text_field. Received: --output_field=text", TEXT),
+    Row("batch", f"{FLAGS} --output_field=a\udcff", r"--output_field must be UTF-8. Received: --output_field='a\udcff'", TEXT),
     Row("batch", f"{FLAGS} --output=' s'",
         "--output must be a name without control characters or white space at its ends. Received: --output=' s'", TEXT),
     Row("batch", f"{FLAGS} --keep=perplexity", f"{BAD_KEEP}perplexity", TEXT),
@@ -27,13 +32,21 @@ ROWS = (
     Row("batch", f"{FLAGS} --direct_num_workers=two",
         "Beam refuses its flags: argument --direct_num_workers: invalid int value: 'two'", TEXT),
     Row("batch", f"{FLAGS} --runner=Nobody", "Unexpected pipeline runner: Nobody. {any}", TEXT),
+    Row("batch", f"{FLAGS} --runner=PortableRunner", "--job_endpoint is missing, which --runner=PortableRunner needs", TEXT),
+    Row("batch", f"{FLAGS} --runner=DaskRunner", f"{NO_DASK}DaskRunner", TEXT),
+    Row("batch", f"{FLAGS} --runner=apache_beam.runners.dask.dask_runner.DaskRunner",
+        f"{NO_DASK}apache_beam.runners.dask.dask_runner.DaskRunner", TEXT),
     Row("batch", FLAGS, "--input must match files. Received: --input=a.txt, which matches none"),
     Row("batch", "--model=models --input=nowhere/*.txt --output=scores",
         "--input must match files. Received: --input=nowhere/*.txt, which matches none"),
     Row("batch", "--model=models --input=* --output=scores", f"{BAD_NAME}./a.csv", {"a.csv": ""}),
+    Row("batch", "--model=models --input=* --output=scores",
+        r"--input must match files whose names are UTF-8. Received: './a\udcff.txt'", {"a\udcff.txt": ""}),
     Row("batch", FLAGS, NO_VERSION, TEXT),
     Row("batch", FLAGS,
         "--model must be a model's folder, in which each export is a new version. Received: --model='models', which is a file", TEXT | {"models": "a file"}),
+    Row("batch", FLAGS,
+        "--output must be a new or an empty folder. Received: --output=scores, which is not empty", TEXT | {"models/1/a": "", "scores/a": ""}),
     Row("batch", FLAGS,
         "models/1 cannot be loaded: Cannot parse file b'models/1/saved_model.pb'{any}", TEXT | {"models/1/saved_model.pb": b"damaged"}),
 )

@@ -119,6 +119,15 @@ def test_what_a_killed_process_leaves_is_in_nobodys_way(
     assert not list((tmp_path / "encoded").glob(".*.part"))
 
 
+def test_a_large_text_says_how_far_it_has_come(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(encoding, "_SECONDS", 0.0)
+    encoding.encoded(_Source(TEXTS | {"train": "a b\n" * 2**20}), tmp_path)
+    lines = capsys.readouterr().out.splitlines()
+    counted = [line for line in lines if "train" in line and "counted" in line]
+    assert len(counted) > 2 and counted[1].endswith(": 2 MiB counted")
+    assert any("train" in line and line.endswith("4 MiB written") for line in lines)
+
+
 def test_changed_text_is_encoded_anew(tmp_path):
     encoding.encoded(_Source(), tmp_path)
     changed = _Source(TEXTS | {"test": "b b\n"})

@@ -25,6 +25,11 @@ def test_conditions(text, holds):
     assert keep.parse(text).holds(SCORES) is holds
 
 
+@pytest.mark.parametrize("text", ["perplexity<2", "tokens<2", "nats>=0"])
+def test_no_condition_holds_for_an_empty_document(text):
+    assert not keep.parse(text).holds(Scores(0, 0.0, None, None))
+
+
 @pytest.mark.parametrize(
     "text",
     [

@@ -1,11 +1,13 @@
 """A comparison: equal sizes, the order of the runs, what is refused, and that it goes on."""
 
+import contextlib
 import csv
 import dataclasses
 import io
 import itertools
 import json
 import math
+import os
 
 import pytest
 from etils import epath
@@ -22,7 +24,7 @@ from trainers.tasks.layers import TRELLIS
 from trainers.tasks.measures import ACCURACY, SQUARED_ERROR
 from trainers.tasks.search import CHARACTERS
 from trainers.tasks.task import AlgorithmTask, ImageTask, LanguageTask
-from trainers.training import loop, runs, strategies
+from trainers.training import hold, loop, runs, strategies
 from trainers.training.workdir import WorkdirError, read_config, read_result
 
 SETTINGS = Settings(
@@ -234,7 +236,7 @@ def planned(monkeypatch):
     return begun
 
 
-def test_all_models_run_with_one_seed_before_the_next(planned, tmp_path):
+def test_all_models_run_with_one_seed_before_the_next(pictures, planned, tmp_path):
     path, settings = (
         epath.Path(tmp_path / "c"),
         SETTINGS._replace(given=GIVEN, parameters=679),
@@ -249,7 +251,8 @@ def test_all_models_run_with_one_seed_before_the_next(planned, tmp_path):
     planned.clear()
     (path / "adding/gru/0/result.json").unlink()
     (path / "adding/gru/0").rmdir()
-    plans = comparison.compare(path, settings._replace(seeds=3))
+    plans, status = comparison.compare(path, settings._replace(seeds=3))
+    assert status == 0
     assert planned == ["adding/gru/0", "adding/trellis/2", "adding/gru/2"]
     assert plans["adding"]["gru"].step_seconds == [0.5]
     text = comparison_report.write(path, settings, plans, "the command")
@@ -258,12 +261,45 @@ def test_all_models_run_with_one_seed_before_the_next(planned, tmp_path):
     assert (path / "comparison.png").stat().length > 1_000
 
 
-def test_a_run_of_another_process_is_left_to_it(planned, tmp_path):
+def test_a_run_of_another_process_is_left_to_it_and_waited_for(
+    planned, tmp_path, monkeypatch, capsys
+):
     path = epath.Path(tmp_path)
-    with comparison._held(path / "adding/gru/.0.lock") as mine:
-        assert mine
-        comparison.compare(path, SETTINGS._replace(given=GIVEN, parameters=679))
+    with contextlib.ExitStack() as other:
+        assert other.enter_context(comparison._held(path / "adding/gru/.0.lock"))
+
+        def finish(_):
+            (path / "adding/gru/0").mkdir()
+            (path / "adding/gru/0/result.json").write_text("{}")
+            other.close()
+
+        monkeypatch.setattr(comparison.time, "sleep", finish)
+        _, status = comparison.compare(
+            path, SETTINGS._replace(given=GIVEN, parameters=679)
+        )
     assert planned == ["adding/trellis/0", "adding/trellis/1", "adding/gru/1"]
+    assert status == 0 and "other processes train 1 runs; waiting" in (
+        capsys.readouterr().out
+    )
+
+
+def test_a_run_whose_comparison_is_gone_is_waited_for(
+    planned, tmp_path, monkeypatch, capsys
+):
+    path = epath.Path(tmp_path)
+    folder = path / "adding/trellis/0"
+    folder.mkdir(parents=True)
+    with contextlib.ExitStack() as orphan:
+        orphan.enter_context(hold.held(folder))
+
+        def finish(_):
+            (folder / "result.json").write_text("{}")
+            orphan.close()
+
+        monkeypatch.setattr(comparison.time, "sleep", finish)
+        comparison.compare(path, SETTINGS._replace(given=GIVEN, parameters=679))
+    assert "adding/trellis/0" not in planned and len(planned) == 3
+    assert f"process {os.getpid()} is at work in {folder}" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
@@ -330,7 +366,8 @@ def test_a_run_that_fails_ends_the_comparison_and_one_that_diverges_does_not(
         SETTINGS._replace(given=GIVEN, parameters=679),
     )
     monkeypatch.setattr(comparison, "_train", lambda *_: 3)
-    plans = comparison.compare(path, settings)
+    plans, status = comparison.compare(path, settings)
+    assert status == 3
     assert "0 of 2" in comparison_report.write(path, settings, plans, "")
     monkeypatch.setattr(comparison, "_train", lambda *_: 143)
     with pytest.raises(WorkdirError, match="exit status 143.*the same command goes on"):
@@ -354,7 +391,7 @@ def test_each_model_is_tuned_by_as_many_trials(planned, tmp_path, monkeypatch):
     monkeypatch.setattr(study, "ended", lambda place, trials: False)
     path = epath.Path(tmp_path)
     settings = SETTINGS._replace(given=GIVEN, parameters=679, trials=4)
-    plan = comparison.compare(path, settings)["adding"]
+    plan = comparison.compare(path, settings)[0]["adding"]
     assert tuned == [("trellis", 679, 1.0, 4), ("gru", 679, 1.0, 4)]
     assert plan["gru"].config.optimizer.learning_rate == 0.123
     comparison.compare(path, settings)

@@ -6,7 +6,8 @@ import os
 import signal
 
 from trainers.studies import budget, search, study
-from trainers.studies.trials import DATABASE, import_optuna
+from trainers.studies.places import Place
+from trainers.studies.trials import COMPLETE, Trials, import_optuna
 from trainers.tasks import config as configs
 from trainers.tasks import registry
 from trainers.tasks.search import Choice, Uniform
@@ -51,19 +52,16 @@ def replace(set_item, set_attribute):
 
 def trials(folder):
     """What the trials of a study are and came to."""
-    optuna = import_optuna()
-    made = optuna.load_study(
-        study_name="study", storage=f"sqlite:///{folder}/{DATABASE}"
-    )
+    made = Trials(import_optuna(), Place(folder)).all()
     return [
         (
             each.number,
-            each.state.name,
-            each.params,
-            each.value,
-            each.intermediate_values,
+            each.state,
+            each.values,
+            each.loss if each.state == COMPLETE else None,
+            each.losses,
         )
-        for each in made.get_trials()
+        for each in made
     ]
 
 

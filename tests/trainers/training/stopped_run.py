@@ -26,7 +26,7 @@ from trainers.training.trainer import Trainer
 
 FOLDER = pathlib.Path(__file__).parent / "testdata/small_before_stacked_lstm"
 CORPUS, RUN, EXPECTED = "corpus", "run", "expected.npz"
-OF_THE_MACHINE = ("cost/",)  # seconds and bytes
+OF_THE_MACHINE = ("cost/", "run_id")  # seconds, bytes, and what is drawn
 
 
 def config() -> ml_collections.ConfigDict:

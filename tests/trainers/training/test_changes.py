@@ -47,7 +47,9 @@ def train(folder, rate=1.0, epochs=4, factor=0.5, killed_at=None):
             )
     step, arrays = checkpoints.Checkpoints(folder / "checkpoints").restore()
     return step, {
-        name: each for name, each in arrays.items() if not name.startswith("cost/")
+        name: each
+        for name, each in arrays.items()
+        if not name.startswith(("cost/", "run_id"))
     }
 
 

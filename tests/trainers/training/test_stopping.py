@@ -165,3 +165,18 @@ def test_an_output_that_cannot_be_written_raises_nothing(monkeypatch, capfd, num
         assert signals.received is None
         assert told.startswith("the output cannot be written ([Errno 28]")
         assert len(told.splitlines()) == 1
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+def test_a_child_ends_with_its_parent_however_that_ends(number):
+    child = program(
+        "from trainers.training import stopping\nstopping.end_with_parent()\n" + WAIT
+    )
+    parent = start(
+        "import subprocess\n"
+        "with stopping.ending_with_this() as arguments:\n"
+        f"    subprocess.Popen({child!r}, **arguments)\n"
+        "    while True: time.sleep(0.01)"
+    )
+    parent.send_signal(number)
+    parent.communicate(timeout=60)  # until both have closed the output

@@ -1,0 +1,106 @@
+"""A command that names a folder with a run goes on with the values of that run."""
+
+import json
+
+import pytest
+from absl import flags
+
+from trainers.cli import config_flags
+from trainers.tasks import config as configs
+from trainers.tasks import names, schema
+from trainers.training import workdir
+
+
+def parse(*arguments):
+    """Returns the config of a command line of a program that trains."""
+    flag_values = flags.FlagValues()
+    for name in ("task", "preset", "config_file", "workdir"):
+        flags.DEFINE_string(name, None, "", flag_values=flag_values)
+    flags.DEFINE_string("mode", "train", "", flag_values=flag_values)
+    config_flags.parse(["lm", *arguments], flag_values)
+    return flag_values["config"].value.to_dict()
+
+
+def begun(path, **changes):
+    """Begins a run of `small` of `ptb` whose config has other values than the preset has today."""
+    values = names.flatten(configs.load("ptb", "small").to_dict()) | changes
+    with workdir.open_workdir(path, names.nested(values)):
+        return names.nested(values)
+
+
+def refused(path, config):
+    with pytest.raises(workdir.WorkdirError) as error:
+        workdir.refuse_other_run(
+            path, config, schema.may_change(configs.from_dict(config))
+        )
+    return str(error.value)
+
+
+CHANGES = {"model.units": 300, "training.jit_compile": False, "training.epochs": 12}
+SMALL = ("--task=ptb", "--preset=small")
+
+
+def test_a_run_goes_on_with_its_values_after_its_preset_has_changed(tmp_path):
+    kept = begun(tmp_path, **CHANGES)
+    again = parse(*SMALL, f"--workdir={tmp_path}")
+    assert again == kept
+    workdir.refuse_other_run(tmp_path, again, may_change=())
+
+
+def test_a_run_goes_on_in_its_default_folder_and_with_its_default_preset(
+    tmp_path, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
+    for preset in ("paper", "small"):
+        values = configs.load("ptb", preset).to_dict() | {"seed": 77}
+        with workdir.open_workdir(tmp_path / "runs" / f"ptb-{preset}", values):
+            pass
+    assert parse("--task=ptb") == configs.load("ptb").to_dict() | {"seed": 77}
+    assert parse(*SMALL)["seed"] == 77
+    assert parse("--task=pydoc")["seed"] != 77
+
+
+def test_a_field_that_is_given_holds_and_is_refused_where_it_differs(tmp_path):
+    begun(tmp_path, **CHANGES)
+    same = parse(*SMALL, f"--workdir={tmp_path}", "--config.model.units=300")
+    workdir.refuse_other_run(tmp_path, same, may_change=())
+    other = parse(*SMALL, f"--workdir={tmp_path}", "--config.model.units=400")
+    told = refused(tmp_path, other)
+    assert "model.units: 300 there, 400 here" in told
+    assert "the same command without --config.model.units goes on" in told
+    assert "jit_compile" not in told and "epochs" not in told
+
+
+def test_another_preset_is_refused_with_the_one_that_goes_on(tmp_path):
+    begun(tmp_path)
+    other = parse("--task=ptb", "--preset=small_lstm", f"--workdir={tmp_path}")
+    told = refused(tmp_path, other)
+    assert "that of --preset=small; give that to go on with it" in told
+
+
+def test_of_a_file_the_values_that_it_has_are_given(tmp_path):
+    begun(tmp_path / "run", **CHANGES)
+    file = tmp_path / "mine.json"
+    values = configs.load("ptb", "small").to_dict() | {"seed": 5}
+    values["model"]["units"] = 300
+    del values["training"]["jit_compile"]
+    file.write_text(json.dumps(values))
+    config = parse(f"--config_file={file}", f"--workdir={tmp_path / 'run'}")
+    assert config["seed"] == 5 and not config["training"]["jit_compile"]
+    assert config["training"]["epochs"] == 10
+    assert "config.seed" in refused(tmp_path / "run", config)
+
+
+def test_the_config_of_a_run_is_a_file_for_another(tmp_path):
+    kept = begun(tmp_path / "run", **CHANGES)
+    file = tmp_path / "run" / "config.json"
+    assert parse(f"--config_file={file}", f"--workdir={tmp_path / 'new'}") == kept
+
+
+@pytest.mark.parametrize("preset", ["../other", "a/b", "", "\x1b[31mred\n", ".."])
+def test_a_preset_of_a_file_is_no_path_and_is_told_in_one_line(tmp_path, preset):
+    file = tmp_path / "mine.json"
+    file.write_text(json.dumps({"task": "ptb", "preset": preset}))
+    with pytest.raises(ValueError, match="`preset` must be a name") as error:
+        parse(f"--config_file={file}")
+    assert str(error.value).isprintable()
