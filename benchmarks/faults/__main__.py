@@ -140,7 +140,10 @@ def table(result: dict[str, Any]) -> str:
         kinds[KINDS[kind]].append(each)
         programs[program].append(each)
     of_kinds = {title: kinds[title] for title in KINDS.values() if title in kinds}
-    return "\n\n".join(_table(each, result["cases"]) for each in (of_kinds, programs))
+    of_programs = dict(sorted(programs.items()))
+    return "\n\n".join(
+        _table(each, result["cases"]) for each in (of_kinds, of_programs)
+    )
 
 
 def _table(parts, found):
