@@ -143,8 +143,9 @@ def table(result: dict[str, Any]) -> str:
         kinds[KINDS[kind]].append(finding)
         programs[program].append(finding)
     kind_rows = {title: kinds[title] for title in KINDS.values() if title in kinds}
+    program_rows = dict(sorted(programs.items()))
     return "\n\n".join(
-        _table(parts, result["cases"]) for parts in (kind_rows, programs)
+        _table(parts, result["cases"]) for parts in (kind_rows, program_rows)
     )
 
 

@@ -51,7 +51,7 @@ ROWS = [
     for table in TABLES
     for number, row in enumerate(table.ROWS)
 ]
-SECONDS = 20  # a row that waits for a pipe would wait for ever
+SECONDS = 60  # a row that waits for a pipe would wait for ever
 COMMANDS = (
     *("lm", "pixels", "evaluate", "generate", "export", "import_weights", "verify"),
     *("report", "parameters", "client", "demo", "tune", "compare", "draw", "batch"),

@@ -195,7 +195,7 @@ def test_a_folder_of_a_command_that_was_killed_at_its_start_is_a_new_one(tmp_pat
         (tmp_path / name).touch()
     assert scores_folder.check(epath.Path(tmp_path), {}) is None
     (tmp_path / "notes.txt").touch()
-    with pytest.raises(ValueError, match="which is not empty"):
+    with pytest.raises(ValueError, match="which is not empty and has no settings.json"):
         scores_folder.check(epath.Path(tmp_path), {})
 
 

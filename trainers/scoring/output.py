@@ -46,8 +46,8 @@ def check(folder: epath.Path, settings: Mapping[str, Any]) -> dict[str, int] | N
     names = [entry.name for entry in folder.iterdir()] if files.exists(folder) else []
     if not _START_FILES.issuperset(names):
         raise ValueError(
-            f"--output must be a new or an empty folder. Received: --output={folder}, which is not "
-            "empty"
+            "--output must be a new or an empty folder, or that of the same command. Received: "
+            f"--output={folder}, which is not empty and has no {SETTINGS}"
         )
     return None
 

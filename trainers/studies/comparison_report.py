@@ -39,12 +39,14 @@ class RunResult(NamedTuple):
         steps: the training steps at which it was validated.
         values: the task's measure then.
         test: the measure on test data of the best weights; None for an unfinished run.
+        problem: a line about validations that could not be read; None if all were.
     """
 
     seed: int
     steps: list[int]
     values: list[float]
     test: float | None
+    problem: str | None = None
 
 
 Runs = dict[tuple[str, str], list[RunResult]]
@@ -54,13 +56,16 @@ Runs = dict[tuple[str, str], list[RunResult]]
 def write(
     path: epath.Path, settings: Settings, plans: Mapping[str, Plan], line: str
 ) -> str:
-    """Writes the table, the picture and the points of a comparison; returns the table.
+    """Writes the table, the picture and the points of a comparison.
 
     Args:
         path: the comparison's folder.
         settings: what is compared.
         plans: the plan of each task.
         line: the command that made the comparison.
+
+    Returns:
+        The table, and below it a line for each run whose validations could not be read.
     """
     runs = {}
     for task, plan in plans.items():
@@ -76,20 +81,26 @@ def write(
     content = points(plans, runs)
     write_atomically(path / POINTS, lambda file: file.write(content.encode()))
     progress.save_picture(draw(plans, runs), path / PICTURE)
-    return text
+    problems = [run.problem for found in runs.values() for run in found if run.problem]
+    return "\n\n".join([text, *problems])
 
 
 def read(folder: epath.Path, seed: int, measure: Measure) -> RunResult:
     """Returns what a run has reached; nothing if it has not begun."""
     workdir = folder / f"{seed}"
     steps, values = [], []
-    for row in table.read(workdir / table.METRICS).rows:
+    content = table.read(workdir / table.METRICS)
+    for row in content.rows:
         if row["kind"] == table.VALIDATION and row.get(measure.name):
             steps.append(int(row["step"]))
             values.append(float(row[measure.name]))
     result = read_result(workdir, {"scores": dict})
     test = None if result is None else result["scores"]["test"]["exact"][measure.name]
-    return RunResult(seed, steps, values, test)
+    problem = content.problem and (
+        f"{workdir / table.METRICS} is not as a run writes it ({content.problem}), so that "
+        f"{POINTS} and {PICTURE} lack validations."
+    )
+    return RunResult(seed, steps, values, test, problem)
 
 
 def paired(differences: Sequence[float]) -> float:

@@ -46,7 +46,7 @@ ROWS = (
     Row("batch", FLAGS,
         "--model must be a model's folder, in which each export is a new version. Received: --model='models', which is a file", TEXT | {"models": "a file"}),
     Row("batch", FLAGS,
-        "--output must be a new or an empty folder. Received: --output=scores, which is not empty", TEXT | {"models/1/a": "", "scores/a": ""}),
+        "--output must be a new or an empty folder, or that of the same command. Received: --output=scores, which is not empty and has no settings.json", TEXT | {"models/1/a": "", "scores/a": ""}),
     Row("batch", FLAGS,
         "models/1 cannot be loaded: Cannot parse file b'models/1/saved_model.pb'{any}", TEXT | {"models/1/saved_model.pb": b"damaged"}),
 )

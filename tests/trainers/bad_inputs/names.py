@@ -84,7 +84,7 @@ ROWS = (
         "Unable to open flagfile: [Errno 2] No such file or directory: 'missing.txt'"),
     Row("lm", "--task=text --flagfile=flags",
         "Unable to open flagfile: [Errno 21] Is a directory: 'flags'", {"flags": folder}),
-    Row("lm", "--task=text --flagfile=flags", "[Errno 22] it is a pipe, no file: 'flags'", {"flags": fifo}),
+    Row("lm", "--task=text --flagfile=flags", "flags: it is a pipe, no file", {"flags": fifo}),
     Row("lm", "--task=text --flagfile=flags", "--flagfile must be a text file in UTF-8: {any}", {"flags": b"\xff\xfe"}),
     Row("lm", "--flagfile=flags", "unknown flag --tsk; did you mean --task?", {"flags": "--tsk=3\n"}),
     Row("lm", "--flagfile=flags",

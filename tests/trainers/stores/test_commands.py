@@ -86,6 +86,7 @@ def test_train_evaluate_generate_export_and_report_in_a_store(s3, call, tmp_path
     assert [each for each in events.iterdir() if "tfevents" in each.name]
 
 
+@pytest.mark.usefixtures("pictures")
 def test_drawings_are_in_the_store(s3, call, tmp_path):
     for split, count in (("train", 60), ("test", 20)):
         labels = np.arange(count) % 10

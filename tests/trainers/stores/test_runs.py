@@ -147,7 +147,7 @@ def test_the_last_process_to_come_has_the_folder(store, training, tmp_path):
     store.fault = fault
     status, _, errors = training.run("taken")
     assert taken[0].startswith(f"process {training.process.pid} on ".encode())
-    assert status == 1 and "WorkdirError: process 1 on another has taken" in errors
+    assert status == 1 and "TakenError: process 1 on another has taken" in errors
     lock = to_path(f"{store.url}/taken/lock")
     assert lock.read_bytes() == b"process 1 on another\n"
     process, out, _ = training.start("taken")

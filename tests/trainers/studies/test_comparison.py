@@ -8,6 +8,7 @@ import itertools
 import json
 import math
 import os
+from pathlib import Path
 
 import pytest
 from etils import epath
@@ -454,6 +455,16 @@ def test_points_and_rows():
         in "".join(lines)
     )
     assert comparison_report.draw(plans, runs).axes[0].get_title() == "adding"
+
+
+@pytest.mark.parametrize("damage", [lambda path: path.mkdir(), Path.touch])
+def test_points_that_cannot_be_read_are_told(damage, tmp_path):
+    path = tmp_path / "adding/gru/0"
+    path.mkdir(parents=True)
+    damage(path / "metrics.csv")
+    plans = {"adding": {"gru": Model(tiny("gru"), 50, [0.5], 0.25)}}
+    text = comparison_report.write(epath.Path(tmp_path), SETTINGS, plans, "")
+    assert text.count(f"{path}/metrics.csv is not as a run writes it (it ") == 1
 
 
 def test_runs_that_end_by_themselves_take_the_steps_that_they_took(tmp_path):

@@ -58,6 +58,18 @@ def eagerly():
     tf.config.run_functions_eagerly(False)
 
 
+@pytest.fixture(autouse=True)
+def waiting(monkeypatch):
+    """Lets no checkpoint be half written when something happens to the folder."""
+    start = checkpoints.Checkpoints.start_saving
+
+    def start_and_wait(self, step, arrays):
+        start(self, step, arrays)
+        self.wait()
+
+    monkeypatch.setattr(checkpoints.Checkpoints, "start_saving", start_and_wait)
+
+
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory):
     """A folder with two finished runs of one config, `a` and `b`."""

@@ -128,6 +128,7 @@ def test_a_bar_where_there_is_one(folder):
     assert "\nepoch 1/3: train" in out.getvalue().replace("\r", "\n")
 
 
+@pytest.mark.usefixtures("pictures")
 def test_the_table_has_a_row_an_interval_and_two_an_epoch(folder):
     shown = begin(folder, io.StringIO())
     go(shown, 4)

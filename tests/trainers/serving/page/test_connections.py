@@ -122,12 +122,13 @@ def test_what_clients_do_wrong_leaves_no_traceback(sent, capfd):
 
 
 def test_a_request_that_drips_is_ended():
+    before = time.monotonic()
     with (
         serving(Model(), arriving=0.3) as address,
         socket.create_connection(address) as connection,
     ):
         connection.sendall(request("/score", b"{", length=100))
-        dripping, before = True, time.monotonic()
+        dripping = True
 
         def drip():
             with contextlib.suppress(OSError):
