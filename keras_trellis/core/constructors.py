@@ -50,9 +50,10 @@ class FullSignature:
 
     def __get__(self, instance: object | None, cls: type) -> inspect.Signature:
         """Returns the signature; an instance has that of its call."""
-        if instance is not None or not hasattr(cls.__init__, "is_checked"):
+        init: Callable = cls.__init__  # type: ignore[misc]  # of a class, not an instance
+        if instance is not None or not hasattr(init, "is_checked"):
             raise AttributeError("__signature__")
-        parameters = _known(cls, cls.__init__).values()
+        parameters = _known(cls, init).values()
         # A stable sort: what may go without a name comes first.
         return inspect.Signature(
             sorted(parameters, key=lambda parameter: parameter.kind)
