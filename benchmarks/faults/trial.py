@@ -24,6 +24,7 @@ _LOGGED = re.compile(
 # What a run says if its records are incomplete.
 _RECORDS_TOLD = re.compile(
     r"records in .* cannot be written|metrics.csv is not as a run writes it"
+    r"|drawing.gif cannot be written .*; going on without it"
 )
 _BEST = "run/checkpoints/best.npz"
 _OF_BEST = re.compile(
@@ -277,7 +278,8 @@ class _Trial:
 
     def _crashes(self, how):
         """Returns the statuses of crashes of TensorFlow's own code."""
-        return {128 + signal.SIGSEGV} if how in self._program.crashes else set()
+        crashes = {128 + signal.SIGSEGV, 128 + signal.SIGABRT}
+        return crashes if how in self._program.crashes else set()
 
     def _check_steps(self):
         """Checks that no checkpoint is older than before, and no journal shorter."""
