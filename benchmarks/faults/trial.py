@@ -24,7 +24,7 @@ _LOGGED = re.compile(
 # What a run says if its records are incomplete.
 _RECORDS_TOLD = re.compile(
     r"records in .* cannot be written|metrics.csv is not as a run writes it"
-    r"|drawing.gif cannot be written .*; going on without it"
+    r"|(drawing.gif|tensorboard/drawings) cannot be written"
 )
 _BEST = "run/checkpoints/best.npz"
 _OF_BEST = re.compile(

@@ -86,10 +86,7 @@ class Events:
         """
         self._writer.close()
         self._send()
-        found: set[tuple[str, int]] = set()
-        for path in _files(self._folder):
-            _read(path, sys.maxsize, found)
-        if lacking := len(self._recorded - found):
+        if lacking := len(self._recorded - recorded(self._folder)):
             raise LackingError(
                 f"{lacking} events of {len(self._recorded)} are not in its files"
             )
@@ -97,6 +94,14 @@ class Events:
     def _send(self) -> None:
         if self._mirror:
             self._mirror.send()
+
+
+def recorded(folder: epath.Path) -> set[tuple[str, int]]:
+    """Returns the tags and steps of the events that the files of a folder have."""
+    found: set[tuple[str, int]] = set()
+    for path in _files(folder):
+        _read(path, sys.maxsize, found)
+    return found
 
 
 class _File(NamedTuple):
