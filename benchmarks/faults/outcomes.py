@@ -38,7 +38,7 @@ _IGNORED = re.compile(
     r"\bcurves\.png$|\block$|\.log$|/tensorboard/.*\.unreadable$|/variables_temp/"
 )
 # They may be incomplete, and so may the points that a comparison takes from them.
-RECORDS = ("metrics.csv", "tensorboard", "curves.png", "points.csv")
+RECORDS = ("metrics.csv", "tensorboard", "curves.png", "drawing.gif", "points.csv")
 _PATH_FIELDS = (CHECKSUM, "files")
 # What a line of a journal has of the process that wrote it.
 _PROCESS_FIELDS = ("seconds", "processor_seconds", "version", "commit", RUN_ID)

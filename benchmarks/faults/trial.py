@@ -24,6 +24,7 @@ _LOGGED = re.compile(
 # What a run says if its records are incomplete.
 _RECORDS_NAMED = re.compile(
     r"records in .* cannot be written|metrics.csv is not as a run writes it"
+    r"|(drawing.gif|tensorboard/drawings) cannot be written"
 )
 _BEST = "run/checkpoints/best.npz"
 _BEST_FILES = re.compile(
@@ -279,7 +280,8 @@ class _Trial:
 
     def _crashes(self, how):
         """Returns the statuses of crashes of TensorFlow's own code."""
-        return {128 + signal.SIGSEGV} if how in self._program.crashes else set()
+        crashes = {128 + signal.SIGSEGV, 128 + signal.SIGABRT}
+        return crashes if how in self._program.crashes else set()
 
     def _check_steps(self):
         """Checks that no checkpoint is older than before, and no journal shorter."""

@@ -288,7 +288,7 @@ def test_a_case_is_repeated_by_what_is_told_of_it():
     one, both = "| 1 | 0 | 1 | 0 | 0 | 1 |", "| 2 | 0 | 2 | 0 | 0 | 2 |"
     kinds = ["killed at a random moment", "a file operation fails"]
     expected = [*((name, one) for name in kinds), ("all", both)]
-    expected += [("train", one), ("meta", one), ("all", both)]
+    expected += [("meta", one), ("train", one), ("all", both)]
     found = [line for line in rows.splitlines() if line.endswith("|")]
     assert [line for line in found if line[-3].isdigit()] == [
         f"| {name} {numbers}" for name, numbers in expected

@@ -17,11 +17,12 @@ from trainers.drawing.modeling import DrawingImages, Score
 from trainers.tasks import registry
 from trainers.tasks.measures import NATS
 from trainers.training import memory, runs
-from trainers.training.events import EVENTS
+from trainers.training.events import EVENTS, LackingError, recorded
 from trainers.training.examples import ExamplesExperiment
 from trainers.training.experiment import PROTOCOL, Check, Scores
 
 ANIMATION, DRAWINGS = "drawing.gif", "drawings"
+_TAG = "samples, then copies"  # of the pictures in TensorBoard
 
 
 class DrawingExperiment(ExamplesExperiment):
@@ -102,13 +103,16 @@ class DrawingExperiment(ExamplesExperiment):
             return
         shown = self._task.examples(pictures.ROWS)
         pixels = pictures.sheet(self._task.model, shown, self._config.seed)
+        events = self._path / EVENTS / DRAWINGS
+        with runs.going_on_without(events), on_this_machine(events) as folder:
+            writer = tf.summary.create_file_writer(str(folder))
+            with writer.as_default():
+                tf.summary.image(_TAG, pixels[None], step=epoch)
+            writer.close()
+            if (_TAG, epoch) not in recorded(epath.Path(folder)):
+                raise LackingError("TensorFlow has not written the picture")
         with runs.going_on_without(path):
             path.parent.mkdir(parents=True, exist_ok=True)
-            with on_this_machine(self._path / EVENTS / DRAWINGS) as folder:
-                writer = tf.summary.create_file_writer(str(folder))
-                with writer.as_default():
-                    tf.summary.image("samples, then copies", pixels[None], step=epoch)
-                writer.close()
             pictures.save_sheet(pixels, path)
 
 

@@ -95,8 +95,11 @@ class Place:
         return file
 
     def has_trials(self) -> bool:
-        """Returns whether a trial was ever begun."""
-        return (self.path / _TRIALS).exists()
+        """Returns whether a trial was ever begun; its lock is taken before that is written."""
+        folder = self.path / _TRIALS
+        return folder.exists() and any(
+            path.suffix != ".lock" for path in folder.iterdir()
+        )
 
     def session_seconds(self) -> float:
         """Returns the wall time of a study of release 0.1, whose processes each had a file.

@@ -87,10 +87,7 @@ class Events:
         """
         self._writer.close()
         self._send()
-        written: set[tuple[str, int]] = set()
-        for path in _files(self._folder):
-            _read(path, sys.maxsize, written)
-        if lacking := len(self._recorded - written):
+        if lacking := len(self._recorded - recorded(self._folder)):
             raise LackingError(
                 f"{lacking} events of {len(self._recorded)} are not in its files"
             )
@@ -98,6 +95,14 @@ class Events:
     def _send(self) -> None:
         if self._mirror:
             self._mirror.send()
+
+
+def recorded(folder: epath.Path) -> set[tuple[str, int]]:
+    """Returns the tags and steps of the events that the files of a folder have."""
+    written: set[tuple[str, int]] = set()
+    for path in _files(folder):
+        _read(path, sys.maxsize, written)
+    return written
 
 
 class _File(NamedTuple):

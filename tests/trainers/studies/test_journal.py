@@ -8,6 +8,7 @@ import pytest
 from hypothesis import strategies as st
 
 from trainers.studies import journal
+from trainers.studies.places import Place
 
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(),
@@ -79,3 +80,11 @@ def test_where_no_line_fits_the_file_is_named_and_stays_as_it_is(file, monkeypat
 
 def test_no_file_is_no_entry(file):
     assert journal.read(file) == [] and not file.exists()
+
+
+def test_a_trial_whose_first_line_was_not_written_has_not_begun(tmp_path):
+    place = Place(tmp_path / "study")
+    with place.locked(), place.hold(0):
+        assert not place.has_trials()
+    place.trial(0).mkdir()
+    assert place.has_trials()
