@@ -406,7 +406,7 @@ BATCH = Program(
     _after(LANGUAGE.prepare, _finished(LANGUAGE), _finished(_SERVED), _documents),
     graphs=True,
     imports=("trainers.scoring.pipeline",),
-    # Where it cannot count a vocabulary's lines, it makes a table of -1 of them.
+    # Where TensorFlow cannot count the lines of a vocabulary, it asks for a table of -1 entries.
     crashes=("EIO-once", "EIO-lasting"),
 )
 BATCH_ON = dataclasses.replace(

@@ -3,13 +3,16 @@
 import errno
 import json
 import shutil
+import types
 
 import numpy as np
 import pytest
+import tensorflow as tf
+from etils import epath
 
 from tests.trainers import calls, mnist_files
 from trainers import draw, evaluate, lm
-from trainers.drawing import pictures
+from trainers.drawing import experiment, pictures
 from trainers.studies import search
 from trainers.tasks import config as configs
 from trainers.training import strategies
@@ -202,3 +205,16 @@ def test_other_commands_send_its_tasks_here(call):
     assert "--task=mnist is one of python -m trainers.draw, not of trainers.lm" in error
     with pytest.raises(ValueError, match="--task=mnist cannot be searched"):
         search.space(configs.load("mnist"))
+
+
+def test_a_picture_that_tensorboard_lost_is_told_and_stays_in_the_folder(
+    tmp_path, monkeypatch, capsys
+):
+    monkeypatch.setattr(pictures, "sheet", lambda *_: np.zeros([4, 4, 3], "uint8"))
+    monkeypatch.setattr(tf.summary, "image", lambda *_, **__: None)
+    task = types.SimpleNamespace(examples=lambda _: None, model=None)
+    config = types.SimpleNamespace(seed=1)
+    run = types.SimpleNamespace(_path=epath.Path(tmp_path), _task=task, _config=config)
+    experiment.DrawingExperiment.show(run, [1.0])
+    assert "tensorboard/drawings cannot be written" in capsys.readouterr().out
+    assert (tmp_path / "drawings/epoch_0001.png").exists()
