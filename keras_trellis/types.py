@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
-import tensorflow as tf
+Tensor: TypeAlias = Any
+"""A tensor of the backend that Keras runs on: `tf.Tensor`, `jax.Array` or `torch.Tensor`."""
 
-Number = int | tf.Tensor
+Number: TypeAlias = int | Tensor
 """An integer, or a scalar where a graph does not know it."""
 
-State = tuple[tf.Tensor, ...]
+State: TypeAlias = tuple[Tensor, ...]
 """One tensor a state of the gate, the hidden state first: (h, c) for the LSTM gate.
 
 Inside the network each is `[B, T, units]`; carried from call to call (the paper's
@@ -33,10 +34,10 @@ class Cache(NamedTuple):
         steps: the number of valid steps seen so far, `[B]`, int32.
     """
 
-    inputs: tf.Tensor
+    inputs: Tensor
     levels: State
     state: State
-    steps: tf.Tensor
+    steps: Tensor
 
 
 class Convergence(NamedTuple):
@@ -50,6 +51,6 @@ class Convergence(NamedTuple):
         converged: whether it was solved within the bound, bool `[B, T]`.
     """
 
-    residual: tf.Tensor
-    iterations: tf.Tensor
-    converged: tf.Tensor
+    residual: Tensor
+    iterations: Tensor
+    converged: Tensor

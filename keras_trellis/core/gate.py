@@ -7,11 +7,10 @@ from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
 
 import keras
-import tensorflow as tf
 
-from keras_trellis.types import State
+from keras_trellis.types import State, Tensor
 
-Activation = str | Callable[[tf.Tensor], tf.Tensor]
+Activation = str | Callable[[Tensor], Tensor]
 
 
 class Gate(abc.ABC):
@@ -45,7 +44,7 @@ class Gate(abc.ABC):
         self.recurrent_activation = keras.activations.get(recurrent_activation)
 
     @abc.abstractmethod
-    def step(self, blocks: Sequence[tf.Tensor], shifted_state: State) -> State:
+    def step(self, blocks: Sequence[Tensor], shifted_state: State) -> State:
         """Returns the level's state.
 
         Args:

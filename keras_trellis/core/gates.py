@@ -23,10 +23,10 @@ from collections.abc import Sequence
 from typing import Any
 
 import keras
-import tensorflow as tf
+from keras import ops
 
 from keras_trellis.core.gate import Activation, Gate
-from keras_trellis.types import State
+from keras_trellis.types import State, Tensor
 
 
 @keras.saving.register_keras_serializable("keras_trellis")
@@ -41,7 +41,7 @@ class LSTMGate(Gate):
     states = 2
     forget_block = 1
 
-    def step(self, blocks: Sequence[tf.Tensor], shifted_state: State) -> State:
+    def step(self, blocks: Sequence[Tensor], shifted_state: State) -> State:
         """Returns (h, c)."""
         write, keep, candidate, read = blocks
         _, cell = shifted_state
@@ -63,7 +63,7 @@ class GRUGate(Gate):
     blocks = 4
     states = 1
 
-    def step(self, blocks: Sequence[tf.Tensor], shifted_state: State) -> State:
+    def step(self, blocks: Sequence[Tensor], shifted_state: State) -> State:
         """Returns (h,)."""
         update, reset, direct, gated = blocks
         (hidden,) = shifted_state
@@ -81,7 +81,7 @@ class TanhGate(Gate):
     blocks = 1
     states = 1
 
-    def step(self, blocks: Sequence[tf.Tensor], shifted_state: State) -> State:
+    def step(self, blocks: Sequence[Tensor], shifted_state: State) -> State:
         """Returns (h,)."""
         return (self.activation(blocks[0]),)
 
@@ -106,7 +106,7 @@ class IRCGRUGate(Gate):
     ) -> None:
         super().__init__(activation, recurrent_activation)
 
-    def step(self, blocks: Sequence[tf.Tensor], shifted_state: State) -> State:
+    def step(self, blocks: Sequence[Tensor], shifted_state: State) -> State:
         """Returns (h,)."""
         keep, reset, candidate = blocks
         (hidden,) = shifted_state
@@ -128,7 +128,7 @@ class IRCLSTMGate(Gate):
     states = 2
     forget_block = 1
 
-    def step(self, blocks: Sequence[tf.Tensor], shifted_state: State) -> State:
+    def step(self, blocks: Sequence[Tensor], shifted_state: State) -> State:
         """Returns (h, c)."""
         write, keep, candidate, read = blocks
         _, cell = shifted_state
@@ -161,7 +161,7 @@ class FastGRNNGate(Gate):
         self.beta = float(beta)
         self.kappa = float(kappa)
 
-    def step(self, blocks: Sequence[tf.Tensor], shifted_state: State) -> State:
+    def step(self, blocks: Sequence[Tensor], shifted_state: State) -> State:
         """Returns (h,)."""
         keep, candidate = blocks
         (hidden,) = shifted_state
@@ -188,10 +188,10 @@ NAMES: dict[str, type[Gate]] = {
 def remembering(gate: Gate, initializer: Any) -> Any:
     """Returns an initializer of biases as another one's, with ones for the gate's forget block."""
 
-    def initialize(shape: Sequence[int], dtype: Any = None) -> tf.Tensor:
-        blocks = tf.split(initializer(shape, dtype=dtype), gate.blocks)
-        blocks[gate.forget_block] = tf.ones_like(blocks[gate.forget_block])
-        return tf.concat(blocks, axis=0)
+    def initialize(shape: Sequence[int], dtype: Any = None) -> Tensor:
+        blocks = ops.split(initializer(shape, dtype=dtype), gate.blocks)
+        blocks[gate.forget_block] = ops.ones_like(blocks[gate.forget_block])
+        return ops.concatenate(blocks, axis=0)
 
     return initialize
 

@@ -9,21 +9,22 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-import tensorflow as tf
+from keras import ops
 
 from keras_trellis.core.convolution import rows
+from keras_trellis.types import Tensor
 
 
-def norm(kernel: tf.Tensor) -> tf.Tensor:
+def norm(kernel: Tensor) -> Tensor:
     """Returns the Euclidean norm of each output channel's weights, `[output channels]`."""
-    return tf.sqrt(_squared_norm(kernel))
+    return ops.sqrt(_squared_norm(kernel))
 
 
-def _squared_norm(kernel: tf.Tensor) -> tf.Tensor:
-    return tf.reduce_sum(tf.square(kernel), axis=(0, 1))
+def _squared_norm(kernel: Tensor) -> Tensor:
+    return ops.sum(ops.square(kernel), axis=(0, 1))
 
 
-def weight_normalized(kernel: tf.Tensor, scale: tf.Tensor) -> tf.Tensor:
+def weight_normalized(kernel: Tensor, scale: Tensor) -> Tensor:
     """Returns scale * kernel / ||kernel||, with a norm for each output channel.
 
     A channel whose weights are all zero (dropped, or outside of every group) stays zero and gets a
@@ -34,13 +35,13 @@ def weight_normalized(kernel: tf.Tensor, scale: tf.Tensor) -> tf.Tensor:
         scale: the length g, `[output]`.
     """
     squared = _squared_norm(kernel)
-    filled = tf.not_equal(squared, 0)
-    inverse = tf.math.rsqrt(tf.where(filled, squared, 1))
-    inverse = tf.where(filled, inverse, 0)
+    filled = ops.not_equal(squared, 0)
+    inverse = ops.rsqrt(ops.where(filled, squared, 1))
+    inverse = ops.where(filled, inverse, 0)
     return kernel * (scale * inverse)
 
 
-def drop_past_taps(kernel: tf.Tensor, mask: tf.Tensor) -> tf.Tensor:
+def drop_past_taps(kernel: Tensor, mask: Tensor) -> Tensor:
     """Applies DropConnect to the taps that read the past, or to the only tap.
 
     Args:
@@ -51,10 +52,10 @@ def drop_past_taps(kernel: tf.Tensor, mask: tf.Tensor) -> tf.Tensor:
         return kernel * mask
     past = kernel[:-1]
     present = kernel[-1:]
-    return tf.concat([past * mask, present], axis=0)
+    return ops.concatenate([past * mask, present], axis=0)
 
 
-def expand_group_input(kernel: tf.Tensor, blocks: int, groups: int) -> tf.Tensor:
+def expand_group_input(kernel: Tensor, blocks: int, groups: int) -> Tensor:
     """Places the input kernel of the first group among the channels of all groups.
 
     Args:
@@ -66,10 +67,10 @@ def expand_group_input(kernel: tf.Tensor, blocks: int, groups: int) -> tf.Tensor
         `[1, p, blocks * units]`, zero for the groups 2 to G.
     """
     _, inputs, channels = kernel.shape
-    first = tf.reshape(kernel, [inputs, blocks, 1, -1])
+    first = ops.reshape(kernel, [inputs, blocks, 1, -1])
     others = [0, groups - 1]
-    everywhere = tf.pad(first, [[0, 0], [0, 0], others, [0, 0]])
-    return tf.reshape(everywhere, [1, inputs, groups * channels])
+    everywhere = ops.pad(first, [[0, 0], [0, 0], others, [0, 0]])
+    return ops.reshape(everywhere, [1, inputs, groups * channels])
 
 
 class MatrixForm(NamedTuple):
@@ -88,29 +89,29 @@ class MatrixForm(NamedTuple):
     blocks: int
     groups: int = 1
 
-    def matrix(self, kernel: Any) -> tf.Tensor:
+    def matrix(self, kernel: Any) -> Tensor:
         """Returns a kernel as `[k * input channels, output channels]`."""
-        kernel = tf.convert_to_tensor(kernel)
+        kernel = ops.convert_to_tensor(kernel)
         dense = expand_group_hidden(kernel, self.blocks, self.groups)
         return rows(dense)
 
-    def kernel(self, matrix: tf.Tensor) -> tf.Tensor:
+    def kernel(self, matrix: Tensor) -> Tensor:
         """Returns the kernel of a matrix: the inverse of `matrix`."""
         if self.groups == 1:
-            return tf.reshape(matrix, self.shape)
+            return ops.reshape(matrix, self.shape)
         _, inputs, channels = self.shape
         width = channels // self.blocks
         shape = [-1, self.groups, inputs, self.blocks, self.groups, width]
-        taps = tf.reshape(matrix, shape)
+        taps = ops.reshape(matrix, shape)
         past = taps[:-1]
         present = taps[-1]
         # The diagonal, each group and itself: the rest of a dense kernel is zero.
-        within = tf.einsum("kgibgc->kgibc", past)
+        within = ops.einsum("kgibgc->kgibc", past)
         # Each group and the next one.
-        across = tf.einsum("gibgc->gibc", present[:-1, :, :, 1:])
-        within = tf.reshape(within, [-1, inputs, channels])
-        across = tf.reshape(across, [-1, inputs, channels])
-        return tf.concat([within, across], axis=0)
+        across = ops.einsum("gibgc->gibc", present[:-1, :, :, 1:])
+        within = ops.reshape(within, [-1, inputs, channels])
+        across = ops.reshape(across, [-1, inputs, channels])
+        return ops.concatenate([within, across], axis=0)
 
     def constraint(self, constraint: Callable | None) -> Callable | None:
         """Turns a constraint on the matrix into one on the kernel."""
@@ -127,14 +128,14 @@ class MatrixForm(NamedTuple):
     def initializer(self, initializer: Callable) -> Callable:
         """Turns an initializer that makes matrices into one of the kernel."""
 
-        def initialize(shape: Sequence[int], dtype: Any = None) -> tf.Tensor:
-            matrix_shape = self.matrix(tf.zeros(shape)).shape
+        def initialize(shape: Sequence[int], dtype: Any = None) -> Tensor:
+            matrix_shape = self.matrix(ops.zeros(shape)).shape
             return self.kernel(initializer(matrix_shape, dtype=dtype))
 
         return initialize
 
 
-def expand_group_hidden(kernel: tf.Tensor, blocks: int, groups: int) -> tf.Tensor:
+def expand_group_hidden(kernel: Tensor, blocks: int, groups: int) -> Tensor:
     """Builds the dense hidden kernel of a mixed group convolution (Theorem 1, appendix A).
 
     Args:
@@ -153,13 +154,13 @@ def expand_group_hidden(kernel: tf.Tensor, blocks: int, groups: int) -> tf.Tenso
     _, inputs, channels = kernel.shape
     width = channels // blocks
     # On the present tap the last group connects to none.
-    none = tf.zeros_like(kernel[:1])
-    kernel = tf.concat([kernel, none], axis=0)
-    taps = tf.reshape(kernel, [-1, groups, inputs, blocks, 1, width])
+    none = ops.zeros_like(kernel[:1])
+    kernel = ops.concatenate([kernel, none], axis=0)
+    taps = ops.reshape(kernel, [-1, groups, inputs, blocks, 1, width])
     past = taps.shape[0] - 1
     within = np.eye(groups)
     across = np.eye(groups, k=1)
     places = np.stack([within] * past + [across])
     places = places.reshape([-1, groups, 1, 1, groups, 1])
-    dense = taps * tf.constant(places, kernel.dtype)
-    return tf.reshape(dense, [-1, groups * inputs, groups * channels])
+    dense = taps * ops.convert_to_tensor(places, kernel.dtype)
+    return ops.reshape(dense, [-1, groups * inputs, groups * channels])

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-import tensorflow as tf
+from keras import ops
 
-from keras_trellis.core.convolution import last_steps, pad_left, zero_rows
-from keras_trellis.types import State
+from keras_trellis import backend
+from keras_trellis.core.convolution import last_steps, pad_left, time_steps, zero_rows
+from keras_trellis.types import State, Tensor
 
 
 def dense(sequences: Any, mask: Any = None) -> tuple[Any, Any]:
@@ -21,7 +22,7 @@ def dense(sequences: Any, mask: Any = None) -> tuple[Any, Any]:
     Other sequences and their mask are returned unchanged.
     """
     mask = steps_mask(sequences, mask)
-    if isinstance(sequences, tf.RaggedTensor):
+    if backend.is_ragged(sequences):
         sequences = sequences.to_tensor()
     return sequences, mask
 
@@ -32,23 +33,33 @@ def steps_mask(sequences: Any, mask: Any = None) -> Any:
     It is None where there is no mask. `mask` may be ragged too: an embedding of ragged ids makes
     such masks.
     """
-    if isinstance(mask, tf.RaggedTensor):
+    if backend.is_ragged(mask):
         mask = mask.to_tensor()
-    if not isinstance(sequences, tf.RaggedTensor):
+    if not backend.is_ragged(sequences):
         return mask
-    longest = sequences.bounding_shape(axis=1)
-    present = tf.sequence_mask(sequences.row_lengths(), longest)
+    present = steps_until(sequences.row_lengths(), sequences.bounding_shape(axis=1))
     if mask is None:
         return present
     return present & flat(mask)
 
 
-def flat(mask: Any) -> tf.Tensor:
+def steps_until(lengths: Tensor, steps: Any) -> Tensor:
+    """Returns a mask `[B, T]` that is true at the first steps of each row.
+
+    Args:
+        lengths: the number of these steps, `[B]`.
+        steps: T, an integer or a scalar.
+    """
+    places = ops.arange(steps, dtype=lengths.dtype)
+    return places < ops.expand_dims(lengths, 1)
+
+
+def flat(mask: Any) -> Tensor:
     """Returns a mask `[B, T]`, or `[B, T, 1]` as from some layers, as booleans `[B, T]`."""
-    mask = tf.cast(mask, tf.bool)
-    has_channel = mask.shape.rank == 3 and mask.shape[-1] == 1
+    mask = ops.cast(mask, "bool")
+    has_channel = len(mask.shape) == 3 and mask.shape[-1] == 1
     if has_channel:
-        return tf.squeeze(mask, -1)
+        return ops.squeeze(mask, -1)
     return mask
 
 
@@ -63,62 +74,69 @@ class Packing(NamedTuple):
         count: the number of valid steps, int32 `[B]`.
     """
 
-    mask: tf.Tensor
-    order: tf.Tensor
-    seen: tf.Tensor
-    count: tf.Tensor
+    mask: Tensor
+    order: Tensor
+    seen: Tensor
+    count: Tensor
 
 
-def packing(mask: tf.Tensor | None) -> Packing | None:
+def packing(mask: Tensor | None) -> Packing | None:
     """Plans the packing for a mask `[B, T]`, true or non-zero at valid steps; None for no mask."""
     if mask is None:
         return None
-    mask = tf.cast(mask, tf.bool)
-    valid = tf.cast(mask, tf.int32)
+    mask = ops.cast(mask, "bool")
+    valid = ops.cast(mask, "int32")
     return Packing(
         mask=mask,
-        order=tf.argsort(1 - valid, axis=1, stable=True),
-        seen=tf.cumsum(valid, axis=1),
-        count=tf.reduce_sum(valid, axis=1),
+        order=_stable_order(1 - valid),
+        seen=ops.cumsum(valid, axis=1),
+        count=ops.sum(valid, axis=1),
     )
 
 
-def packing_right(mask: tf.Tensor) -> tuple[Packing, tf.Tensor]:
+def packing_right(mask: Tensor) -> tuple[Packing, Tensor]:
     """Plans a packing that moves the valid steps to the right: all rows end together.
 
     Returns:
         the plan, and the mask of the packed steps.
     """
-    mask = tf.cast(mask, tf.bool)
-    valid = tf.cast(mask, tf.int32)
-    count = tf.reduce_sum(valid, axis=1)
-    seen = tf.cumsum(valid, axis=1)
-    masked = tf.shape(valid)[1] - count[:, None]  # these come first
+    mask = ops.cast(mask, "bool")
+    valid = ops.cast(mask, "int32")
+    count = ops.sum(valid, axis=1)
+    seen = ops.cumsum(valid, axis=1)
+    masked = time_steps(valid) - ops.expand_dims(count, 1)  # these come first
     plan = Packing(
         mask=mask,
-        order=tf.argsort(valid, axis=1, stable=True),
-        seen=tf.where(seen > 0, masked + seen, 0),
+        order=_stable_order(valid),
+        seen=ops.where(seen > 0, masked + seen, 0),
         count=count,
     )
-    return plan, tf.gather(mask, plan.order, axis=1, batch_dims=1)
+    return plan, backend.gather_steps(mask, plan.order)
 
 
-def zero_masked(sequences: tf.Tensor, mask: tf.Tensor) -> tf.Tensor:
+def _stable_order(keys: Tensor) -> Tensor:
+    """Returns the places that sort keys `[B, T]` of 0 and 1, equal ones as they stand."""
+    # Not every backend's `argsort` is stable. All keys differ once their places are added.
+    steps = time_steps(keys)
+    return ops.argsort(keys * steps + ops.arange(steps, dtype=keys.dtype), axis=1)
+
+
+def zero_masked(sequences: Tensor, mask: Tensor) -> Tensor:
     """Sets the masked steps of `[B, T, C]` to zero, NaN included."""
-    return tf.where(tf.expand_dims(mask, -1), sequences, 0)
+    return ops.where(ops.expand_dims(mask, -1), sequences, 0)
 
 
-def pack(sequences: tf.Tensor, plan: Packing | None) -> tf.Tensor:
+def pack(sequences: Tensor, plan: Packing | None) -> Tensor:
     """Moves the valid steps of `[B, T, C]` together, and fills the rest with zeros."""
     if plan is None:
         return sequences
     valid = zero_masked(sequences, plan.mask)
-    return tf.gather(valid, plan.order, axis=1, batch_dims=1)
+    return backend.gather_steps(valid, plan.order)
 
 
 def unpack(
-    sequences: tf.Tensor, plan: Packing | None, before: tf.Tensor | None = None
-) -> tf.Tensor:
+    sequences: Tensor, plan: Packing | None, before: Tensor | None = None
+) -> Tensor:
     """Moves packed outputs `[B, T, C]` back; a masked step gets the output before it.
 
     Args:
@@ -131,7 +149,7 @@ def unpack(
     if before is None:
         before = zero_rows(sequences, sequences.shape[-1])
     padded = _prepend(before, sequences)
-    return tf.gather(padded, plan.seen, axis=1, batch_dims=1)
+    return backend.gather_steps(padded, plan.seen)
 
 
 def last_valid(state: State, plan: Packing | None, before: State) -> State:
@@ -152,12 +170,12 @@ def last_valid(state: State, plan: Packing | None, before: State) -> State:
             last = padded[:, -1]
         else:
             padded = _prepend(first, tensor)
-            last = tf.gather(padded, plan.count, axis=1, batch_dims=1)
+            last = backend.gather_steps(padded, plan.count[:, None])[:, 0]
         states.append(last)
     return tuple(states)
 
 
-def last_valid_steps(padded: tf.Tensor, width: int, plan: Packing | None) -> tf.Tensor:
+def last_valid_steps(padded: Tensor, width: int, plan: Packing | None) -> Tensor:
     """Returns the last `width` valid steps of the past and the chunk together.
 
     Args:
@@ -170,9 +188,9 @@ def last_valid_steps(padded: tf.Tensor, width: int, plan: Packing | None) -> tf.
     """
     if plan is None:
         return last_steps(padded, width)
-    places = tf.expand_dims(plan.count, 1) + tf.range(width)
-    return tf.gather(padded, places, axis=1, batch_dims=1)
+    places = ops.expand_dims(plan.count, 1) + ops.arange(width, dtype="int32")
+    return backend.gather_steps(padded, places)
 
 
-def _prepend(first: tf.Tensor, sequences: tf.Tensor) -> tf.Tensor:
-    return pad_left(tf.expand_dims(first, 1), sequences)
+def _prepend(first: Tensor, sequences: Tensor) -> Tensor:
+    return pad_left(ops.expand_dims(first, 1), sequences)

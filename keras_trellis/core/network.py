@@ -6,11 +6,12 @@ import dataclasses
 import math
 from typing import NamedTuple
 
-import tensorflow as tf
+import numpy as np
+from keras import ops
 
 from keras_trellis.core.convolution import zero_rows, zeros
 from keras_trellis.core.gates import Gate
-from keras_trellis.types import Number, State
+from keras_trellis.types import Number, State, Tensor
 
 
 class Weights(NamedTuple):
@@ -26,11 +27,11 @@ class Weights(NamedTuple):
             None.
     """
 
-    kernel: tf.Tensor
-    recurrent_kernel: tf.Tensor
-    bias: tf.Tensor | None = None
-    input_mask: tf.Tensor | None = None
-    state_mask: tf.Tensor | None = None
+    kernel: Tensor
+    recurrent_kernel: Tensor
+    bias: Tensor | None = None
+    input_mask: Tensor | None = None
+    state_mask: Tensor | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -95,11 +96,11 @@ class Network:
         """How many time steps of the past all levels together read."""
         return sum(map(self.width, range(self.depth)))
 
-    def bottom(self, sequences: tf.Tensor, steps: Number) -> State:
+    def bottom(self, sequences: Tensor, steps: Number) -> State:
         """Returns the state below level 0: zeros, each `[B, steps, units]`."""
         return (zeros(sequences, steps, self.units),) * self.gate.states
 
-    def no_history(self, sequences: tf.Tensor) -> State:
+    def no_history(self, sequences: Tensor) -> State:
         """Returns the initial state of sequences without one: zeros, each `[B, units]`."""
         return (zero_rows(sequences, self.units),) * self.gate.states
 
@@ -107,6 +108,6 @@ class Network:
         """Returns the state of a level with zeros in the groups that begin above it."""
         if self.staggered == 1:
             return state
-        group = tf.range(self.units) // (self.units // self.staggered)
-        begun = group <= level
-        return tuple(tf.where(begun, tensor, 0) for tensor in state)
+        group = np.arange(self.units, dtype="int32") // (self.units // self.staggered)
+        begun = ops.less_equal(group, level)
+        return tuple(ops.where(begun, tensor, 0) for tensor in state)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-import tensorflow as tf
+import keras
+from keras import ops
+
+from keras_trellis.types import Tensor
 
 
-def at_least_float32(tensor: tf.Tensor) -> tf.Tensor:
+def at_least_float32(tensor: Tensor) -> Tensor:
     """Casts half precision to float32; leaves float32 and float64 as they are."""
-    if tensor.dtype == tf.float64:
+    if keras.backend.standardize_dtype(tensor.dtype) == "float64":
         return tensor
-    return tf.cast(tensor, tf.float32)
+    return ops.cast(tensor, "float32")

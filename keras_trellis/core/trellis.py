@@ -1,15 +1,18 @@
 """The trellis network, written plainly.
 
-This is the definition: `keras_trellis.engine.whole` computes the same, fast.
+This is the definition, and it runs on every backend. On TensorFlow `keras_trellis.engine` computes
+the same, faster.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection
+import functools
+import itertools
+from collections.abc import Collection, Sequence
 
-import tensorflow as tf
+from keras import ops
 
-from keras_trellis.core import masks
+from keras_trellis.core import ascent, caches, masks
 from keras_trellis.core.convolution import (
     causal_convolution,
     delay,
@@ -21,19 +24,24 @@ from keras_trellis.core.convolution import (
     zeros,
 )
 from keras_trellis.core.network import Network, Weights
-from keras_trellis.types import Number, State
+from keras_trellis.core.precision import at_least_float32
+from keras_trellis.types import Cache, Number, State, Tensor
+
+Addends = dict[int, Tensor]
+"""The injected input of the levels by their dilation, `[B, T, blocks * units]`."""
 
 
 def trellis(
     network: Network,
     weights: Weights,
-    sequences: tf.Tensor,
+    sequences: Tensor,
     initial: State | None = None,
-    mask: tf.Tensor | None = None,
+    mask: Tensor | None = None,
     *,
     stops: Collection[int] = (),
     num_outputs: Number | None = None,
-) -> tuple[list[tf.Tensor], State]:
+    recompute: bool = False,
+) -> tuple[list[Tensor], State]:
     """Runs all levels over whole sequences.
 
     Args:
@@ -44,6 +52,7 @@ def trellis(
         mask: bool `[B, T]`, true at the valid steps; None where all are.
         stops: after how many levels to collect h.
         num_outputs: how many of the last steps to return of each collected h; None for all.
+        recompute: whether to keep less for the gradient, and compute it again.
 
     Returns:
         h after each stop, `[B, T, units]`, or `[B, num_outputs, units]`; the state of the top level
@@ -51,29 +60,109 @@ def trellis(
     """
     plan = masks.packing(mask)
     inputs = masks.pack(sequences, plan)
-    gate = network.gate
-    state = network.bottom(inputs, time_steps(inputs))
     initial = initial or network.no_history(inputs)
     past = zeros(inputs, network.input_width, inputs.shape[-1])
-    inputs = masked(pad_left(past, inputs), weights.input_mask)
-    collected = []
-    for level in range(network.depth):
-        dilation = network.dilation(level)
-        width = network.width(level)
-        left = [repeated(tensor, width) for tensor in initial]
+    addends = _inject(network, weights, pad_left(past, inputs))
+    state = network.bottom(inputs, time_steps(inputs))
+
+    def advance(state: State, level: Number, phase: int) -> State:
+        left = [repeated(tensor, network.width(phase)) for tensor in initial]
         padded = list(map(pad_left, left, state))
-        hidden = masked(padded[0], weights.state_mask)
-        total = causal_convolution(hidden, weights.recurrent_kernel, dilation, width)
-        if level % network.inject_every == 0:
-            total += causal_convolution(
-                inputs, weights.kernel, dilation, network.input_width
-            )
-        if weights.bias is not None:
-            total += weights.bias
-        shifted = tuple(delay(tensor, width, dilation) for tensor in padded)
-        blocks = tf.split(total, gate.blocks, axis=-1)
-        state = network.begun(gate.step(blocks, shifted), level)
-        if level + 1 in stops:
+        state = _level(network, weights, addends, padded, phase)
+        return network.begun(state, level)
+
+    collected = []
+    for first, last in itertools.pairwise(sorted({0, *stops, network.depth})):
+        state = ascent.ascend(
+            advance, state, first, last, network.period, recompute=recompute
+        )
+        if last in stops:
             outputs = masks.unpack(state[0], plan)
             collected.append(last_steps(outputs, num_outputs))
     return collected, masks.last_valid(state, plan, initial)
+
+
+def stream(
+    network: Network,
+    weights: Weights,
+    sequences: Tensor,
+    cache: Cache,
+    mask: Tensor | None = None,
+) -> tuple[Tensor, Cache]:
+    """Runs all levels over a chunk, each on its own past.
+
+    Args:
+        network: the network's shape.
+        weights: its weights.
+        sequences: the next steps, `[B, n, p]`.
+        cache: the past.
+        mask: bool `[B, n]`, or None.
+
+    Returns:
+        h of the top level, `[B, n, units]`, and the next cache.
+    """
+    plan = masks.packing(mask)
+    inputs = masks.pack(sequences, plan)
+    padded_inputs = pad_left(cache.inputs, inputs)
+    addends = _inject(network, weights, padded_inputs)
+    state = network.bottom(inputs, time_steps(inputs))
+    pasts: list[State] = []
+    for level in range(network.depth):
+        left = caches.past_of_level(network, cache, level)
+        padded = list(map(pad_left, left, state))
+        width = network.width(level)
+        pasts.append(
+            tuple(masks.last_valid_steps(tensor, width, plan) for tensor in padded)
+        )
+        state = _level(network, weights, addends, padded, level)
+        state = network.begun(state, level)
+    seen = ops.expand_dims(cache.steps > 0, -1)
+    before = ops.where(seen, cache.state[0], 0)
+    new_steps = time_steps(inputs) if plan is None else plan.count
+    return masks.unpack(state[0], plan, before), Cache(
+        inputs=masks.last_valid_steps(padded_inputs, network.input_width, plan),
+        levels=caches.levels_of_pasts(network, pasts),
+        state=masks.last_valid(state, plan, cache.state),
+        steps=cache.steps + new_steps,
+    )
+
+
+def _inject(network: Network, weights: Weights, padded: Tensor) -> Addends:
+    """Convolves the input, `[B, input_width + T, p]`, once for each dilation."""
+    padded = masked(padded, weights.input_mask)
+    convolve = functools.partial(causal_convolution, padded, weights.kernel)
+    width = network.input_width
+    return {dilation: convolve(dilation, width) for dilation in set(network.cycle)}
+
+
+def _level(
+    network: Network,
+    weights: Weights,
+    addends: Addends,
+    padded: Sequence[Tensor],
+    phase: int,
+) -> State:
+    """Returns the state of a level.
+
+    Args:
+        network: the network's shape.
+        weights: its weights.
+        addends: the injected input.
+        padded: the state of the level below and what stands to its left,
+            each `[B, width + T, units]`.
+        phase: the level, or its place in the period.
+    """
+    gate = network.gate
+    dilation = network.dilation(phase)
+    width = network.width(phase)
+    hidden = masked(padded[0], weights.state_mask)
+    kernel = ops.cast(weights.recurrent_kernel, hidden.dtype)
+    total = causal_convolution(hidden, kernel, dilation, width)
+    if phase % network.inject_every == 0:
+        total += addends[dilation]
+    if weights.bias is not None:
+        total += weights.bias
+    blocks = ops.split(at_least_float32(total), gate.blocks, axis=-1)
+    shifted = [at_least_float32(delay(tensor, width, dilation)) for tensor in padded]
+    state = gate.step(blocks, tuple(shifted))
+    return tuple(ops.cast(tensor, total.dtype) for tensor in state)

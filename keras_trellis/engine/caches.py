@@ -1,59 +1,13 @@
-"""The parts of a cache: what each level keeps of its past."""
+"""The parts of a cache, as the engine splits them and puts them together."""
 
 from __future__ import annotations
 
 import tensorflow as tf
 
-from keras_trellis.core.convolution import pad_left, repeated, zeros
+from keras_trellis.core.caches import order
+from keras_trellis.core.convolution import pad_left
 from keras_trellis.core.masks import Packing
 from keras_trellis.core.network import Network
-from keras_trellis.types import Cache, State
-
-
-def order(network: Network) -> list[int]:
-    """Returns the levels in the order of `Cache.levels`, by their place in the dilation cycle."""
-    cycle = len(network.cycle)
-    return sorted(range(network.depth), key=lambda level: level % cycle)
-
-
-def ends(network: Network) -> list[int]:
-    """Returns for each level, from the lowest up, where its steps end in `Cache.levels`."""
-    places = [0] * network.depth
-    end = 0
-    for level in order(network):
-        end += network.width(level)
-        places[level] = end
-    return places
-
-
-def begin(network: Network, inputs: int, state: State) -> Cache:
-    """Returns the cache of sequences that have not begun.
-
-    Args:
-        network: the network's shape.
-        inputs: the number of input channels, p.
-        state: what stands to the left of every level, each `[B, units]`.
-    """
-    return Cache(
-        inputs=zeros(state[0], network.input_width, inputs),
-        levels=tuple(repeated(tensor, network.cached_steps) for tensor in state),
-        state=state,
-        steps=tf.zeros_like(state[0][:, 0], tf.int32),
-    )
-
-
-def shapes(network: Network, inputs: int, rows: int | None) -> Cache:
-    """Returns the shapes of a cache of so many rows; None where their number is unknown."""
-    units = network.units
-    states = network.gate.states
-    level = tf.TensorShape([rows, network.cached_steps, units])
-    state = tf.TensorShape([rows, units])
-    return Cache(
-        inputs=tf.TensorShape([rows, network.input_width, inputs]),
-        levels=(level,) * states,
-        state=(state,) * states,
-        steps=tf.TensorShape([rows]),
-    )
 
 
 def split_levels(network: Network, levels: tf.Tensor) -> list[tf.Tensor]:

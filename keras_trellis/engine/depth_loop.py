@@ -67,12 +67,3 @@ def handed_on(tensor: tf.Tensor) -> tf.Tensor:
     would do, but XLA fails on constants that pass unchanged through three loops.
     """
     return tf.reshape(tensor, tf.shape(tensor))
-
-
-def with_static_shape(tensor: tf.Tensor, other: tf.Tensor) -> tf.Tensor:
-    """Gives a tensor the static shape of another one: a loop variable has to keep its own."""
-    known = tensor.shape.is_subtype_of(other.shape)
-    # LiteRT has no such operation.
-    if known:
-        return tensor
-    return tf.ensure_shape(tensor, other.shape)

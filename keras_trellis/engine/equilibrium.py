@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from keras_trellis.core import masks
+from keras_trellis.core import caches, masks
 from keras_trellis.core.convolution import (
     last_steps,
     pad_left,
@@ -22,7 +22,7 @@ from keras_trellis.core.convolution import (
 from keras_trellis.core.masks import Packing
 from keras_trellis.core.network import Network, Weights
 from keras_trellis.core.precision import at_least_float32
-from keras_trellis.engine import caches, injection, stack, streaming
+from keras_trellis.engine import injection, stack, streaming
 from keras_trellis.engine.fixed_point import Convergence, fixed_point
 from keras_trellis.engine.injection import Addends
 from keras_trellis.engine.level import HiddenKernel, Reach, hidden_kernel, level

@@ -6,13 +6,9 @@ from collections.abc import Mapping, Sequence
 
 import tensorflow as tf
 
-from keras_trellis.core.convolution import (
-    masked,
-    multiply,
-    pad_left,
-    rows,
-)
+from keras_trellis.core.convolution import masked, pad_left, rows
 from keras_trellis.core.network import Network, Weights
+from keras_trellis.engine.products import multiply
 from keras_trellis.engine.strides import ALL, Kept, strided_convolution
 
 Addends = dict[int, tf.Tensor]

@@ -13,20 +13,12 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from keras_trellis.core.convolution import (
-    delay,
-    join_taps,
-    masked,
-    multiply,
-    pad_left,
-    rows,
-    time_steps,
-    zeros,
-)
+from keras_trellis.core.convolution import masked, pad_left, rows, time_steps, zeros
 from keras_trellis.core.gates import Gate
 from keras_trellis.core.network import Weights
 from keras_trellis.core.precision import at_least_float32
 from keras_trellis.engine.gradients import only_first
+from keras_trellis.engine.products import delay, join_taps, multiply
 from keras_trellis.engine.strides import ALL, Kept, keep_steps
 from keras_trellis.types import State
 

@@ -14,9 +14,9 @@ from typing import Any, NamedTuple, TypeAlias
 
 import tensorflow as tf
 
+from keras_trellis.backend import with_static_shape
 from keras_trellis.core.convolution import rows
 from keras_trellis.engine import time_loop
-from keras_trellis.engine.depth_loop import with_static_shape
 from keras_trellis.engine.gradients import only_first
 from keras_trellis.types import State
 

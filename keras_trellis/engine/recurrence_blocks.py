@@ -7,8 +7,8 @@ from typing import Any
 
 import tensorflow as tf
 
+from keras_trellis.backend import with_static_shape
 from keras_trellis.engine import time_loop
-from keras_trellis.engine.depth_loop import with_static_shape
 from keras_trellis.engine.gradients import only_first
 from keras_trellis.engine.recurrence import NO_SECOND_GRADIENT, Recurrent, Step, recur
 from keras_trellis.types import Number, State

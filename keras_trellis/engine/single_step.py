@@ -13,13 +13,15 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
-from keras_trellis.core.convolution import masked, multiply
+from keras_trellis.core import caches as core_caches
+from keras_trellis.core.convolution import masked
 from keras_trellis.core.masks import Packing
 from keras_trellis.core.network import Network, Weights
 from keras_trellis.engine import caches, injection
 from keras_trellis.engine.depth_loop import ascend
 from keras_trellis.engine.injection import Addends
 from keras_trellis.engine.level import activate
+from keras_trellis.engine.products import multiply
 from keras_trellis.types import Cache, Number, State
 
 # So many levels go without a loop; where there are more, they are one turn of it: a level takes so
@@ -103,7 +105,7 @@ def _levels(
     kernel = tf.cast(weights.recurrent_kernel, step.dtype)
     addends = injection.inject_step(network, weights, step, cache.inputs)
     dilations = [network.dilation(level) for level in range(network.depth)]
-    ends = caches.ends(network)
+    ends = core_caches.ends(network)
     places = list(map(operator.sub, ends, dilations))
     delayed = [tf.gather(tensor, places, axis=1) for tensor in cache.levels]
     products = None

@@ -14,11 +14,12 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
-from keras_trellis.core.convolution import masked, multiply, time_steps, zeros
+from keras_trellis.core.convolution import masked, time_steps, zeros
 from keras_trellis.core.gates import Gate
 from keras_trellis.core.masks import Packing
 from keras_trellis.core.network import Network, Weights
 from keras_trellis.engine.level import activate
+from keras_trellis.engine.products import multiply
 from keras_trellis.engine.recurrence import Reads, Recurrent, Step, recur
 from keras_trellis.engine.time_loop import swapped
 from keras_trellis.types import Number, State

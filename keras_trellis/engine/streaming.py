@@ -8,12 +8,13 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
+from keras_trellis.backend import with_static_shape
 from keras_trellis.core import masks
 from keras_trellis.core.convolution import pad_left, time_steps
 from keras_trellis.core.masks import Packing
 from keras_trellis.core.network import Network, Weights
 from keras_trellis.engine import caches, injection, single_step
-from keras_trellis.engine.depth_loop import ascend, with_static_shape
+from keras_trellis.engine.depth_loop import ascend
 from keras_trellis.engine.injection import Addends
 from keras_trellis.engine.level import HiddenKernel, Reach, hidden_kernel, level
 from keras_trellis.types import Cache, Number, State

@@ -6,7 +6,8 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
-from keras_trellis.core.convolution import join_taps, multiply, rows, time_steps
+from keras_trellis.core.convolution import rows, time_steps
+from keras_trellis.engine.products import join_taps, multiply
 from keras_trellis.types import Number
 
 

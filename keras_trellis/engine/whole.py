@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
+from keras_trellis.backend import with_static_shape
 from keras_trellis.core import masks
 from keras_trellis.core.convolution import (
     last_steps,
@@ -17,7 +18,7 @@ from keras_trellis.core.convolution import (
 )
 from keras_trellis.core.network import Network, Weights
 from keras_trellis.engine import injection
-from keras_trellis.engine.depth_loop import ascend, handed_on, with_static_shape
+from keras_trellis.engine.depth_loop import ascend, handed_on
 from keras_trellis.engine.injection import Addends
 from keras_trellis.engine.level import HiddenKernel, Reach, hidden_kernel, level
 from keras_trellis.engine.recomputation import ascend_recomputing

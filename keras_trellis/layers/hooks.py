@@ -6,9 +6,8 @@ from collections.abc import Sequence
 from typing import Any
 
 import keras
-import tensorflow as tf
 
-from keras_trellis.types import Number, State
+from keras_trellis.types import Number, State, Tensor
 
 
 class SequenceHooks:
@@ -61,13 +60,13 @@ class SequenceHooks:
 
     def run(
         self,
-        sequences: tf.Tensor,
+        sequences: Tensor,
         initial_state: State | None,
-        mask: tf.Tensor | None,
+        mask: Tensor | None,
         training: bool,
         levels: Sequence[int],
         num_outputs: Number | None,
-    ) -> tuple[tf.Tensor, State, Any]:
+    ) -> tuple[Tensor, State, Any]:
         """Runs whole sequences.
 
         A masked step is skipped, wherever it stands: what it holds, NaN too, reaches no output, no
@@ -99,8 +98,8 @@ class SequenceHooks:
         raise NotImplementedError
 
     def run_chunk(
-        self, sequences: tf.Tensor, cache: Any, mask: tf.Tensor | None, training: bool
-    ) -> tuple[tf.Tensor, Any]:
+        self, sequences: Tensor, cache: Any, mask: Tensor | None, training: bool
+    ) -> tuple[Tensor, Any]:
         """Continues sequences: chunks, however they are cut, equal one pass of `run`.
 
         `stream` is this without dropout.

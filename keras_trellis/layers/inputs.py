@@ -8,12 +8,13 @@ import warnings
 from collections.abc import Sequence
 from typing import Any
 
-import tensorflow as tf
+import keras
+from keras import ops
 
-from keras_trellis import arguments
+from keras_trellis import arguments, backend
 from keras_trellis.core import checks, masks
 from keras_trellis.core.convolution import time_steps
-from keras_trellis.types import Number, State
+from keras_trellis.types import Number, State, Tensor
 
 
 def check_shape(layer: Any, shape: Sequence[int | None]) -> None:
@@ -33,7 +34,7 @@ def check_shape(layer: Any, shape: Sequence[int | None]) -> None:
 def check_symbols(layer: Any, sequences: Any, initial_state: Any) -> None:
     """Refuses the symbolic tensors of a functional model that are no real numbers."""
     checks.check_real("sequences", sequences.dtype, layer.compute_dtype)
-    for tensor in tf.nest.flatten(initial_state):
+    for tensor in keras.tree.flatten(initial_state):
         if tensor is not None:
             checks.check_real("initial_state", tensor.dtype, layer.compute_dtype)
 
@@ -61,11 +62,11 @@ def check_options(
 
 def check_cache(cache: Any, expected: Any) -> None:
     """Refuses a cache that is no nest of tensors of the expected shapes."""
-    wanted = tf.nest.flatten(expected)
-    shapes = [getattr(tensor, "shape", None) for tensor in tf.nest.flatten(cache)]
+    wanted = [tuple(tensor.shape) for tensor in keras.tree.flatten(expected)]
+    shapes = [getattr(tensor, "shape", None) for tensor in keras.tree.flatten(cache)]
     fits = isinstance(cache, type(expected)) and len(shapes) == len(wanted)
     if fits:
-        fits = all(map(tf.TensorShape.is_compatible_with, wanted, shapes))
+        fits = None not in shapes and all(map(checks.compatible, shapes, wanted))
     if not fits:
         raise ValueError(
             f"`cache` must be what `get_initial_cache` or `stream` returns, of shapes {wanted}. "
@@ -73,7 +74,7 @@ def check_cache(cache: Any, expected: Any) -> None:
         )
 
 
-def number_of_outputs(sequences: tf.Tensor, discard: int) -> Number | None:
+def number_of_outputs(sequences: Tensor, discard: int) -> Number | None:
     """Returns how many of the last outputs a call returns; None for all."""
     left_out = arguments.discard(discard, sequences.shape[1])
     if left_out:
@@ -81,7 +82,7 @@ def number_of_outputs(sequences: tf.Tensor, discard: int) -> Number | None:
     return None
 
 
-def warn_inexact_state(layer: Any, sequences: tf.Tensor) -> None:
+def warn_inexact_state(layer: Any, sequences: Tensor) -> None:
     """Warns once for each layer whose inexact state is handed on step by step, as an LSTM's."""
     if not layer.warns_of_state or layer.state_is_exact or sequences.shape[1] != 1:
         return
@@ -110,7 +111,7 @@ def _caller_level(frame: Any) -> int:
 
 def dense_sequences(layer: Any, sequences: Any, mask: Any) -> tuple[Any, Any]:
     """Pads ragged sequences; returns them and their mask."""
-    ragged = isinstance(sequences, tf.RaggedTensor)
+    ragged = backend.is_ragged(sequences)
     if ragged and layer.go_backwards and layer.return_sequences:
         raise ValueError(
             "`sequences` must be padded where they are read backwards with "
@@ -125,30 +126,31 @@ def dense_sequences(layer: Any, sequences: Any, mask: Any) -> tuple[Any, Any]:
 
 def checked_tensors(
     layer: Any, sequences: Any, initial_state: Any, mask: Any
-) -> tuple[tf.Tensor, State | None, tf.Tensor | None]:
+) -> tuple[Tensor, State | None, Tensor | None]:
     """Returns sequences and initial state in the compute dtype, and the mask `[B, T]`.
 
     It builds a layer that is not built yet.
     """
-    if isinstance(sequences, tf.RaggedTensor):
+    if backend.is_ragged(sequences):
         raise ValueError(
             "`sequences` must be padded, `sequences.to_tensor()`, with the mask "
             "`tf.sequence_mask(sequences.row_lengths())`: only a call of the layer takes "
             "ragged ones. Received: a RaggedTensor"
         )
     sequences = checks.real("sequences", sequences, layer.compute_dtype)
-    shape = sequences.shape
+    shape = backend.static_shape(sequences)
     if not layer.built:
-        layer.build(shape)
-    if shape.rank != 3 or shape[-1] not in (None, layer.input_units):
+        layer.build(shape or ())
+    if shape is None or not checks.compatible(shape, (None, None, layer.input_units)):
         raise ValueError(
             f"`sequences` must be of shape [B, T, {layer.input_units}]. "
-            f"Received: sequences of shape {tuple(shape)}"
+            f"Received: sequences of shape {shape}"
         )
     if mask is not None:
         mask = fitting_mask(mask, shape[:2])
     if initial_state is not None:
-        initial_state = _state(layer, initial_state, shape[0], tf.shape(sequences)[0])
+        rows = ops.shape(sequences)[0]
+        initial_state = _state(layer, initial_state, shape[0], rows)
     return sequences, initial_state, mask
 
 
@@ -161,18 +163,18 @@ def first_state(layer: Any, batch_size: Number, initial_state: Any) -> State:
         )
     if initial_state is None:
         return tuple(layer.get_initial_state(batch_size))
-    known = tf.get_static_value(batch_size)
-    known = None if known is None else int(known)
+    known = backend.static_value(batch_size)
     return _state(layer, initial_state, known, batch_size)
 
 
-def fitting_mask(mask: Any, shape: tf.TensorShape) -> tf.Tensor:
+def fitting_mask(mask: Any, shape: Sequence[int | None]) -> Tensor:
     """Returns a mask as booleans `[B, T]`; refuses one of another shape than the sequences."""
     mask = masks.flat(mask)
-    if mask.shape.rank != 2 or not mask.shape.is_compatible_with(shape):
+    received = backend.static_shape(mask)
+    if received is None or not checks.compatible(received, shape):
         raise ValueError(
-            f"`mask` must be of shape {shape.as_list()}, as the sequences. "
-            f"Received: mask of shape {mask.shape}"
+            f"`mask` must be of shape {[*shape]}, as the sequences. "
+            f"Received: mask of shape {received}"
         )
     return mask
 
@@ -196,16 +198,22 @@ def _state(
     if len(states) != len(expected) or not all(map(_fits, states, expected)):
         raise ValueError(
             f"`initial_state` must be {len(expected)} tensor(s) of the shapes {expected}. "
-            f"Received: initial_state of shapes {[state.shape.as_list() for state in states]}"
+            f"Received: initial_state of shapes {[*map(_sizes, states)]}"
         )
     for place, state in enumerate(states):
         if state.shape[0] == 1:
-            states[place] = tf.broadcast_to(state, [rows, state.shape[1]])
+            states[place] = ops.broadcast_to(state, [rows, state.shape[1]])
     return tuple(states)
 
 
-def _fits(state: tf.Tensor, expected: list[int | None]) -> bool:
-    if state.shape.rank is None:
+def _fits(state: Tensor, expected: list[int | None]) -> bool:
+    sizes = _sizes(state)
+    if sizes is None:
         return False
     one_for_all = [1, expected[1]]  # as for an LSTM
-    return state.shape.is_compatible_with(expected) or state.shape == one_for_all
+    return checks.compatible(sizes, expected) or sizes == one_for_all
+
+
+def _sizes(tensor: Tensor) -> list[int | None] | None:
+    shape = backend.static_shape(tensor)
+    return None if shape is None else [*shape]

@@ -6,19 +6,18 @@ from collections.abc import Sequence
 from typing import Any
 
 import keras
-import tensorflow as tf
 
 from keras_trellis.core import masks
 from keras_trellis.core.convolution import zero_rows
-from keras_trellis.types import State
+from keras_trellis.types import State, Tensor
 
 
 def call_results(
     layer: Any,
-    outputs: tf.Tensor,
+    outputs: Tensor,
     state: State,
-    auxiliary: tf.Tensor | None,
-    mask: tf.Tensor | None,
+    auxiliary: Tensor | None,
+    mask: Tensor | None,
 ) -> Any:
     """Returns the outputs, or a tuple of all results that the layer returns.
 

@@ -11,16 +11,15 @@ from collections.abc import Callable
 from typing import Any, TypeAlias
 
 import keras
-import tensorflow as tf
+from keras import ops
 
-from keras_trellis.core import masks
+from keras_trellis import backend
+from keras_trellis.core import masks, no_steps
 from keras_trellis.core.convolution import time_steps, zero_rows
-from keras_trellis.engine import no_steps
-from keras_trellis.engine.depth_loop import with_static_shape
 from keras_trellis.layers.inputs import check_cache
-from keras_trellis.types import State
+from keras_trellis.types import State, Tensor
 
-Run: TypeAlias = Callable[[tf.Tensor, State, tf.Tensor | None], tuple[tf.Tensor, State]]
+Run: TypeAlias = Callable[[Tensor, State, Tensor | None], tuple[Tensor, State]]
 """From sequences `[B, T, p]` with T >= 1, a state, and the mask of packed steps or None, to the
 outputs `[B, T, units]` and the state after the last valid step."""
 
@@ -31,7 +30,7 @@ def output_place(cell: Any) -> int | None:
     """Returns which tensor of the state is the output, counted from the end; None: none is."""
     if not getattr(cell, "output_is_state", type(cell) in _CELLS):
         return None
-    return -len(tf.nest.flatten(cell.state_size))
+    return -len(keras.tree.flatten(cell.state_size))
 
 
 def begin(state: State, cell: Any, units: int) -> State:
@@ -51,10 +50,10 @@ def stream(
     layer: Any,
     cell: Any,
     run: Run,
-    sequences: tf.Tensor,
+    sequences: Tensor,
     cache: Any,
-    mask: tf.Tensor | None,
-) -> tuple[tf.Tensor, State]:
+    mask: Tensor | None,
+) -> tuple[Tensor, State]:
     """Continues sequences whose past is in `cache`.
 
     Args:
@@ -68,7 +67,7 @@ def stream(
     Returns:
         outputs `[B, n, units]` and the next cache.
     """
-    state = checked(layer, cache, tf.shape(sequences)[0])
+    state = checked(layer, cache, ops.shape(sequences)[0])
     place = output_place(cell)
     before = state[-1 if place is None else place]
     if place is None:
@@ -81,11 +80,11 @@ def stream(
 
 def run_valid(
     run: Run,
-    sequences: tf.Tensor,
+    sequences: Tensor,
     state: State,
-    mask: tf.Tensor | None,
-    before: tf.Tensor | None = None,
-) -> tuple[tf.Tensor, State]:
+    mask: Tensor | None,
+    before: Tensor | None = None,
+) -> tuple[Tensor, State]:
     """Runs a layer over the valid steps; a masked one has the output before it.
 
     The valid steps are moved together first, so that cuDNN runs them too.
@@ -104,16 +103,16 @@ def run_valid(
     packed = masks.pack(sequences, plan)
     valid = None
     if plan is not None:
-        valid = tf.sequence_mask(plan.count, time_steps(packed))
+        valid = masks.steps_until(plan.count, time_steps(packed))
     outputs, after = no_steps.run(run, packed, state, valid)
     # A loop over steps needs states of unchanging static shape.
-    after = tuple(map(with_static_shape, after, state))
+    after = tuple(map(backend.with_static_shape, after, state))
     return masks.unpack(outputs, plan, before), after
 
 
-def checked(layer: Any, cache: Any, rows: tf.Tensor) -> State:
+def checked(layer: Any, cache: Any, rows: Tensor) -> State:
     """Returns the tensors of a cache in the compute dtype."""
-    cache = tuple(tf.nest.flatten(cache))
+    cache = tuple(keras.tree.flatten(cache))
     begun: Any = layer.get_initial_cache(rows)
-    check_cache(cache, tuple(tensor.shape for tensor in begun))
-    return tuple(tf.cast(tensor, layer.compute_dtype) for tensor in cache)
+    check_cache(cache, tuple(begun))
+    return tuple(ops.cast(tensor, layer.compute_dtype) for tensor in cache)

@@ -11,8 +11,9 @@ from collections.abc import Sequence
 from typing import Any
 
 import keras
-import tensorflow as tf
+from keras import ops
 
+from keras_trellis import backend
 from keras_trellis.core.constructors import FullSignature
 from keras_trellis.core.convolution import last_steps
 from keras_trellis.layers.hooks import SequenceHooks
@@ -28,7 +29,7 @@ from keras_trellis.layers.inputs import (
 )
 from keras_trellis.layers.outputs import call_mask, call_results, call_shapes
 from keras_trellis.layers.stateful import CacheVariables, Stateful
-from keras_trellis.types import Cache, Number, State
+from keras_trellis.types import Cache, Number, State, Tensor
 
 _ARGUMENTS = (
     "return_sequences",
@@ -106,14 +107,13 @@ class SequenceLayer(SequenceHooks, Stateful, keras.layers.Layer):
         self.input_units = inputs
         self.add_variables(self.input_units)
         if self.stateful:
-            with tf.init_scope():
-                self._past.create(self.get_initial_cache(batch_size))
+            self._past.create(functools.partial(self.get_initial_cache, batch_size))
 
     def call(
         self,
-        sequences: tf.Tensor | tf.RaggedTensor,
-        initial_state: Sequence[tf.Tensor] | None = None,
-        mask: tf.Tensor | None = None,
+        sequences: Tensor,
+        initial_state: Sequence[Tensor] | None = None,
+        mask: Tensor | None = None,
         training: bool = False,
         auxiliary_every: int | None = None,
         discard: int = 0,
@@ -161,8 +161,8 @@ class SequenceLayer(SequenceHooks, Stateful, keras.layers.Layer):
         if initial is not None and not (training or self.stateful):
             warn_inexact_state(self, sequences)
         if self.go_backwards:
-            sequences = tf.reverse(sequences, axis=[1])
-            mask = None if mask is None else tf.reverse(mask, axis=[1])
+            sequences = ops.flip(sequences, axis=1)
+            mask = None if mask is None else ops.flip(mask, axis=1)
         num_outputs = (
             number_of_outputs(sequences, discard) if self.return_sequences else 1
         )
@@ -236,31 +236,41 @@ class SequenceLayer(SequenceHooks, Stateful, keras.layers.Layer):
         """Returns the constructor's arguments."""
         return super().get_config() | {name: getattr(self, name) for name in _ARGUMENTS}
 
+    @property
+    def variables(self) -> list[Any]:
+        """All variables; on JAX and torch those of a `stateful` layer's cache too.
+
+        They are not among the `weights`. A trainer on JAX hands on what it finds here.
+        """
+        if backend.NAME == "tensorflow":
+            return super().variables
+        return super().variables + self._past.variables
+
     # Whole sequences, and chunks
 
-    def get_initial_state(self, batch_size: Number) -> list[tf.Tensor]:
+    def get_initial_state(self, batch_size: Number) -> list[Tensor]:
         """Returns the state of no history, zeros: each `[B, units]`, as `state_units` has them.
 
         Args:
             batch_size: B, an integer or a scalar.
         """
         return [
-            tf.zeros([batch_size, units], self.compute_dtype)
+            ops.zeros([batch_size, units], self.compute_dtype)
             for units in self.state_units
         ]
 
     def propagate(
         self,
-        sequences: tf.Tensor,
+        sequences: Tensor,
         *,
-        initial_state: Sequence[tf.Tensor] | None = None,
-        mask: tf.Tensor | None = None,
+        initial_state: Sequence[Tensor] | None = None,
+        mask: Tensor | None = None,
         training: bool = False,
         auxiliary_every: int | None = None,
         discard: int = 0,
         depth: int | None = None,
         auxiliary_from: str = "bottom",
-    ) -> tuple[tf.Tensor, State, Any]:
+    ) -> tuple[Tensor, State, Any]:
         """Runs the network over whole sequences and returns all results.
 
         It ignores `return_sequences`, `return_state`, `go_backwards` and `stateful`, and does not
@@ -291,7 +301,7 @@ class SequenceLayer(SequenceHooks, Stateful, keras.layers.Layer):
         return self.run(sequences, initial, mask, training, levels, num_outputs)
 
     def get_initial_cache(
-        self, batch_size: Number, initial_state: Sequence[tf.Tensor] | None = None
+        self, batch_size: Number, initial_state: Sequence[Tensor] | None = None
     ) -> Cache:
         """Returns the cache before the first time step.
 
@@ -311,8 +321,8 @@ class SequenceLayer(SequenceHooks, Stateful, keras.layers.Layer):
         return self.cache_of_state(state)
 
     def stream(
-        self, sequences: tf.Tensor, cache: Cache, mask: tf.Tensor | None = None
-    ) -> tuple[tf.Tensor, Cache]:
+        self, sequences: Tensor, cache: Cache, mask: Tensor | None = None
+    ) -> tuple[Tensor, Cache]:
         """Continues sequences whose past is in `cache`; chunks equal one long pass.
 
         A chunk of one time step is how to generate: `stream` with one step is the step. If the

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import keras
 import numpy as np
-import tensorflow as tf
+from keras import ops
 
-from keras_trellis.types import State
+from keras_trellis import backend
+from keras_trellis.types import State, Tensor
 
 
 def cached_state(cache: Any) -> tuple[Any, ...]:
@@ -16,40 +18,39 @@ def cached_state(cache: Any) -> tuple[Any, ...]:
     return getattr(cache, "state", cache)
 
 
-class CacheVariables(tf.Module):
+class CacheVariables(backend.Trackable):
     """The variables that hold a stateful layer's cache.
 
     They are not among the layer's weights, as an LSTM's are not: the weights of a layer trained
     without state fit the same layer with it.
     """
 
-    def create(self, cache: Any) -> None:
-        """Creates the variables, with the values of `cache`, a nest of tensors."""
-        self._cache = tf.nest.map_structure(self._variable, cache)
+    def create(self, begin: Callable[[], Any]) -> None:
+        """Creates the variables, with the values of a cache, a nest of tensors.
 
-    @staticmethod
-    def _variable(value: tf.Tensor) -> tf.Variable:
-        # Under a strategy every replica goes on with its own rows.
-        return tf.Variable(
-            value,
-            trainable=False,
-            synchronization=tf.VariableSynchronization.ON_READ,
-            aggregation=tf.VariableAggregation.ONLY_FIRST_REPLICA,
-        )
+        Args:
+            begin: makes the cache.
+        """
+        self._cache = backend.cache_variables(begin)
 
     @property
-    def state(self) -> tuple[tf.Variable, ...]:
+    def variables(self) -> list[Any]:
+        """All variables, once there are any."""
+        return keras.tree.flatten(getattr(self, "_cache", ()))
+
+    @property
+    def state(self) -> tuple[Any, ...]:
         """The variables of the cache's state."""
         return cached_state(self._cache)
 
     def advance(
         self,
-        stream: Callable[..., tuple[tf.Tensor, Any]],
+        stream: Callable[..., tuple[Tensor, Any]],
         begin: Any,
-        sequences: tf.Tensor,
-        mask: tf.Tensor | None,
+        sequences: Tensor,
+        mask: Tensor | None,
         training: bool,
-    ) -> tuple[tf.Tensor, State]:
+    ) -> tuple[Tensor, State]:
         """Continues the batch before, or another cache to begin with, and keeps the next cache.
 
         Args:
@@ -75,19 +76,19 @@ class CacheVariables(tf.Module):
 
     def read(self) -> Any:
         """Returns the variables' values."""
-        return tf.nest.map_structure(
-            lambda variable: variable.read_value(), self._cache
+        return keras.tree.map_structure(
+            lambda variable: backend.read(variable), self._cache
         )
 
     def write(self, cache: Any) -> None:
         """Gives the variables the values of `cache`."""
-        tf.nest.map_structure(
+        keras.tree.map_structure(
             lambda variable, value: variable.assign(value), self._cache, cache
         )
 
     def reset(self) -> None:
         """Sets all variables to zero, the cache of sequences that have not begun."""
-        self.write(tf.nest.map_structure(tf.zeros_like, self._cache))
+        self.write(keras.tree.map_structure(ops.zeros_like, self.read()))
 
 
 class StateVariable(np.lib.mixins.NDArrayOperatorsMixin):
@@ -100,7 +101,7 @@ class StateVariable(np.lib.mixins.NDArrayOperatorsMixin):
         restart: is called after another value was assigned.
     """
 
-    def __init__(self, variable: tf.Variable, restart: Callable[[], None]) -> None:
+    def __init__(self, variable: Any, restart: Callable[[], None]) -> None:
         self._variable = variable
         self._restart = restart
         self.shape = variable.shape
@@ -108,17 +109,17 @@ class StateVariable(np.lib.mixins.NDArrayOperatorsMixin):
 
     def assign(self, value: Any) -> None:
         """Lets the layer go on from a value `[B, units]`, as from an `initial_state`."""
-        self._variable.assign(tf.cast(value, self.dtype))
+        self._variable.assign(ops.cast(value, self.dtype))
         self._restart()
 
     @property
-    def value(self) -> tf.Tensor:
+    def value(self) -> Tensor:
         """The present value, `[B, units]`."""
-        return self._variable.read_value()
+        return backend.read(self._variable)
 
     def numpy(self) -> np.ndarray:
         """Returns the present value as an array."""
-        return self.value.numpy()
+        return keras.ops.convert_to_numpy(self.value)
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
         return np.asarray(self.numpy(), dtype)
@@ -132,16 +133,11 @@ class StateVariable(np.lib.mixins.NDArrayOperatorsMixin):
         ]
         return getattr(ufunc, method)(*arrays, **options)
 
-    def __getitem__(self, key: Any) -> tf.Tensor:
+    def __getitem__(self, key: Any) -> Tensor:
         return self.value[key]
 
 
-tf.register_tensor_conversion_function(
-    StateVariable,
-    lambda state, dtype=None, name=None, as_ref=False: tf.convert_to_tensor(
-        state.value, dtype
-    ),
-)
+backend.register_as_tensor(StateVariable)
 
 
 class Stateful:

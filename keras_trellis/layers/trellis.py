@@ -7,13 +7,13 @@ from collections.abc import Sequence
 from typing import Any, ClassVar
 
 import keras
-import tensorflow as tf
+from keras import ops
 
 from keras_trellis import arguments
 from keras_trellis.core.receptive_field import receptive_field
-from keras_trellis.engine import streaming, whole
+from keras_trellis.layers import networks
 from keras_trellis.layers.trellis_base import TrellisBase
-from keras_trellis.types import Cache, Number, State
+from keras_trellis.types import Cache, Number, State, Tensor
 
 
 @keras.saving.register_keras_serializable("keras_trellis")
@@ -176,16 +176,16 @@ class TrellisLayer(TrellisBase):
 
     def run(
         self,
-        sequences: tf.Tensor,
+        sequences: Tensor,
         initial_state: State | None,
-        mask: tf.Tensor | None,
+        mask: Tensor | None,
         training: bool,
         levels: Sequence[int],
         num_outputs: Number | None,
-    ) -> tuple[tf.Tensor, State, tf.Tensor | None]:
+    ) -> tuple[Tensor, State, Tensor | None]:
         """Runs whole sequences; the last result is the auxiliary outputs, if any."""
         *inner, depth = levels
-        collected, state = whole.run(
+        collected, state = networks.run(
             dataclasses.replace(self._network, depth=depth),
             self._weights(sequences, training),
             sequences,
@@ -199,16 +199,16 @@ class TrellisLayer(TrellisBase):
         collected = [self._outputs(hidden) for hidden in collected]
         auxiliary = None
         if inner:
-            auxiliary = tf.stack(collected[: len(inner)], axis=1)
+            auxiliary = ops.stack(collected[: len(inner)], axis=1)
         return collected[-1], state, auxiliary
 
     def run_chunk(
-        self, sequences: tf.Tensor, cache: Cache, mask: tf.Tensor | None, training: bool
-    ) -> tuple[tf.Tensor, Cache]:
+        self, sequences: Tensor, cache: Cache, mask: Tensor | None, training: bool
+    ) -> tuple[Tensor, Cache]:
         """Continues sequences from a cache; see `SequenceHooks.run_chunk`."""
         self._check_cache(cache, sequences.shape[0])
         weights = self._weights(sequences, training)
-        hidden, cache = streaming.run(
+        hidden, cache = networks.stream(
             self._network, weights, sequences, cache, mask, training=training
         )
         return self._outputs(hidden), cache

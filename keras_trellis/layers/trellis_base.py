@@ -7,19 +7,18 @@ from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
 
 import keras
-import tensorflow as tf
+from keras import ops
 
 from keras_trellis import arguments
-from keras_trellis.core import gates, kernels
+from keras_trellis.core import caches, gates, kernels
 from keras_trellis.core.constructors import constructor
 from keras_trellis.core.convolution import rows
 from keras_trellis.core.dropout import Rate, generator_for, next_seed, stream_mask
 from keras_trellis.core.network import Network, Weights
 from keras_trellis.core.weight_arguments import WeightArguments
-from keras_trellis.engine import caches
 from keras_trellis.layers.inputs import check_cache
 from keras_trellis.layers.sequence import SequenceLayer
-from keras_trellis.types import Cache, State
+from keras_trellis.types import Cache, State, Tensor
 
 # The arguments that a config holds as they are.
 _PLAIN = (
@@ -44,6 +43,7 @@ _LSTM_HINTS = {
     "use_cudnn": "Leave it out: cuDNN does not run this layer.",
 }
 _MANY_LEVELS = 1000
+_BYTES = {"bfloat16": 2, "float16": 2, "float32": 4, "float64": 8}
 
 
 class TrellisBase(WeightArguments, SequenceLayer):
@@ -127,7 +127,7 @@ class TrellisBase(WeightArguments, SequenceLayer):
         channels = self.gate.blocks * self.units
         products = self.depth * self.kernel_size * self.units * channels
         activations = self.depth * (channels + self.gate.states * self.units)
-        megabytes = activations * tf.as_dtype(self.compute_dtype).size / 1e6
+        megabytes = activations * _BYTES[self.compute_dtype] / 1e6
         doubling = self.depth.bit_length()
         return (
             "`depth` is the number of levels, not of time steps, and a call computes them all. "
@@ -208,19 +208,19 @@ class TrellisBase(WeightArguments, SequenceLayer):
         )
 
     def _add_scale(
-        self, name: str, channels: int, direction: Callable[[], tf.Tensor]
+        self, name: str, channels: int, direction: Callable[[], Tensor]
     ) -> keras.Variable:
         """Adds the lengths of a kernel's output channels, with their values at the start."""
         # By an initializer: within `fit` Keras gives the kernel its values later than this.
         return self.add_weight(
             name=name,
             shape=(channels,),
-            initializer=lambda shape, dtype: tf.cast(kernels.norm(direction()), dtype),
+            initializer=lambda shape, dtype: ops.cast(kernels.norm(direction()), dtype),
             autocast=False,
         )
 
-    def _hidden_direction(self) -> tf.Tensor:
-        kernel = tf.convert_to_tensor(self.recurrent_kernel)
+    def _hidden_direction(self) -> Tensor:
+        kernel = ops.convert_to_tensor(self.recurrent_kernel)
         return kernels.expand_group_hidden(kernel, self.gate.blocks, self.groups)
 
     # The network
@@ -251,34 +251,34 @@ class TrellisBase(WeightArguments, SequenceLayer):
             staggered=self.groups if self.staggered else 1,
         )
 
-    def _weights(self, sequences: tf.Tensor, training: bool) -> Weights:
+    def _weights(self, sequences: Tensor, training: bool) -> Weights:
         """Computes the kernels and draws the masks of one call."""
         drops = any((self.dropout, self.recurrent_dropout, self.weight_dropout))
         seed = next_seed(self.seed_generator) if training and drops else None
-        kernel = self._finished("kernel", tf.convert_to_tensor(self.kernel), seed)
+        kernel = self._finished("kernel", ops.convert_to_tensor(self.kernel), seed)
         dense = self.groups > 1 and not self._by_group
         if dense and not self.inject_groups:
             kernel = kernels.expand_group_input(kernel, self.gate.blocks, self.groups)
-        batch = tf.shape(sequences)[0]
+        batch = ops.shape(sequences)[0]
         dtype = sequences.dtype
         input_shape = (batch, 1, self.input_units)
         state_shape = (batch, 1, self.units)
         return Weights(
-            kernel=tf.cast(kernel, dtype),
+            kernel=ops.cast(kernel, dtype),
             recurrent_kernel=self._finished_hidden(seed),
-            bias=tf.cast(self.bias, dtype) if self.use_bias else None,
+            bias=ops.cast(self.bias, dtype) if self.use_bias else None,
             input_mask=stream_mask(seed, "inputs", self.dropout, input_shape, dtype),
             state_mask=stream_mask(
                 seed, "states", self.recurrent_dropout, state_shape, dtype
             ),
         )
 
-    def _finished_hidden(self, seed: tf.Tensor | None) -> tf.Tensor:
+    def _finished_hidden(self, seed: Tensor | None) -> Tensor:
         """Returns the hidden kernel in the form that the network reads."""
         drops = seed is not None and self.weight_dropout
         if self._by_group and not drops and not self.weight_normalization:
             # A dense kernel would cost a streamed step more than its products.
-            return tf.convert_to_tensor(self.recurrent_kernel)
+            return ops.convert_to_tensor(self.recurrent_kernel)
         kernel = self._finished("recurrent", self._hidden_direction(), seed)
         if not self._by_group:
             return kernel
@@ -286,9 +286,7 @@ class TrellisBase(WeightArguments, SequenceLayer):
         form = kernels.MatrixForm(shape, self.gate.blocks, self.groups)
         return form.kernel(rows(kernel))
 
-    def _finished(
-        self, prefix: str, kernel: tf.Tensor, seed: tf.Tensor | None
-    ) -> tf.Tensor:
+    def _finished(self, prefix: str, kernel: Tensor, seed: Tensor | None) -> Tensor:
         """Drops weights of a kernel, then gives it the lengths of weight normalisation."""
         taps, inputs, outputs = kernel.shape
         shape = (max(taps - 1, 1), inputs, outputs)
@@ -301,9 +299,9 @@ class TrellisBase(WeightArguments, SequenceLayer):
         if not self.weight_normalization:
             return kernel
         scale = getattr(self, f"{prefix}_scale")
-        return kernels.weight_normalized(kernel, tf.convert_to_tensor(scale))
+        return kernels.weight_normalized(kernel, ops.convert_to_tensor(scale))
 
-    def _outputs(self, hidden: tf.Tensor) -> tf.Tensor:
+    def _outputs(self, hidden: Tensor) -> Tensor:
         """Returns the output channels of h, `[B, T, output_units]`."""
         return hidden[..., self.units - self.output_units :]
 
@@ -312,8 +310,7 @@ class TrellisBase(WeightArguments, SequenceLayer):
         return caches.begin(self._network, self.input_units, state)
 
     def _check_cache(self, cache: Any, rows: int | None) -> None:
-        shapes = caches.shapes(self._network, self.input_units, rows)
-        check_cache(cache, shapes)
+        check_cache(cache, caches.spec(self._network, self.input_units, rows))
 
 
 def _all_groups(inject_groups: bool, groups: int) -> bool:

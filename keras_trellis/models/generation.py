@@ -17,7 +17,8 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from keras_trellis.core import checks, dropout
+from keras_trellis.backend import tensorflow as backend
+from keras_trellis.core import checks
 
 ALL = tf.int32.max
 """A `top_k` that keeps all tokens."""
@@ -330,8 +331,8 @@ def _gumbel(seeds: tf.Tensor, step: Any, log_probs: tf.Tensor) -> tf.Tensor:
     words = tf.shape(log_probs)[1:]
 
     def row_bits(row: tuple[tf.Tensor, tf.Tensor]) -> tf.Tensor:
-        seed = dropout.fold_in(*row)
-        return dropout.uniform_bits(words, seed)
+        seed = backend.fold_in(*row)
+        return backend.uniform_bits(words, seed)
 
     result = tf.TensorSpec(log_probs.shape[1:], tf.uint32)
     bits = tf.map_fn(row_bits, (seeds, steps), fn_output_signature=result)

@@ -8,11 +8,10 @@ from typing import Any, ClassVar
 import keras
 import tensorflow as tf
 
-from keras_trellis.core import checks, masks
+from keras_trellis.core import checks, masks, no_steps
 from keras_trellis.core.constructors import FullSignature, constructor
 from keras_trellis.core.convolution import masked, zero_rows
 from keras_trellis.core.dropout import stream_mask
-from keras_trellis.engine import no_steps
 from keras_trellis.engine.recurrence import Recurrent, recur
 from keras_trellis.engine.recurrence_blocks import recur_recomputing
 from keras_trellis.engine.time_loop import swapped

@@ -5,18 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import tensorflow as tf
+from keras import ops
 
 from keras_trellis.core.convolution import time_steps, zeros
-from keras_trellis.types import State
+from keras_trellis.types import State, Tensor
 
 
 def run(
-    loop: Callable[[tf.Tensor, State, Any], tuple[tf.Tensor, State]],
-    sequences: tf.Tensor,
+    loop: Callable[[Tensor, State, Any], tuple[Tensor, State]],
+    sequences: Tensor,
     state: State,
-    mask: tf.Tensor | None,
-) -> tuple[tf.Tensor, State]:
+    mask: Tensor | None,
+) -> tuple[Tensor, State]:
     """Runs a loop over time. Without a step there are no outputs, and the state stays.
 
     Args:
@@ -32,12 +32,12 @@ def run(
     if sequences.shape[1]:
         return loop(sequences, state, mask)
     time = time_steps(sequences)
-    is_empty = tf.equal(time, 0)
-    missing = tf.cast(is_empty, tf.int32)
+    is_empty = ops.equal(time, 0)
+    missing = ops.cast(is_empty, "int32")
     more = zeros(sequences, missing, sequences.shape[-1])
-    sequences = tf.concat([sequences, more], axis=1)
+    sequences = ops.concatenate([sequences, more], axis=1)
     if mask is not None:
-        mask = tf.pad(mask, [[0, 0], [0, missing]])
+        mask = ops.pad(mask, [[0, 0], [0, missing]])
     outputs, after = loop(sequences, state, mask)
     pairs = zip(state, after, strict=True)
-    return outputs[:, :time], tuple(tf.where(is_empty, *pair) for pair in pairs)
+    return outputs[:, :time], tuple(ops.where(is_empty, *pair) for pair in pairs)

@@ -1,0 +1,97 @@
+"""What the three backends of Keras do in ways of their own, under one set of names.
+
+`tensorflow.py`, `jax.py` and `torch.py` have the same functions. All that `keras.ops` can say is
+said in it, in `keras_trellis.core`; nothing else of this package but `engine`, `export` and the
+private parts of `models` knows which backend runs.
+"""
+
+from typing import TYPE_CHECKING
+
+import keras
+
+NAME = keras.backend.backend()
+"""The backend that Keras runs on: "tensorflow", "jax" or "torch"."""
+
+if TYPE_CHECKING or NAME == "tensorflow":
+    from keras_trellis.backend.tensorflow import (
+        Trackable,
+        cache_variables,
+        dropout_mask,
+        dtype_name,
+        gather_steps,
+        is_ragged,
+        is_sparse,
+        next_seed,
+        read,
+        register_as_tensor,
+        static_shape,
+        static_value,
+        to_tensor,
+        verified,
+        with_dynamic_shape,
+        with_static_shape,
+    )
+elif NAME == "jax":
+    from keras_trellis.backend.jax import (
+        Trackable,
+        cache_variables,
+        dropout_mask,
+        dtype_name,
+        gather_steps,
+        is_ragged,
+        is_sparse,
+        next_seed,
+        read,
+        register_as_tensor,
+        static_shape,
+        static_value,
+        to_tensor,
+        verified,
+        with_dynamic_shape,
+        with_static_shape,
+    )
+elif NAME == "torch":
+    from keras_trellis.backend.torch import (
+        Trackable,
+        cache_variables,
+        dropout_mask,
+        dtype_name,
+        gather_steps,
+        is_ragged,
+        is_sparse,
+        next_seed,
+        read,
+        register_as_tensor,
+        static_shape,
+        static_value,
+        to_tensor,
+        verified,
+        with_dynamic_shape,
+        with_static_shape,
+    )
+else:
+    raise ImportError(
+        "keras_trellis runs on Keras's backends tensorflow, jax and torch. Received: the backend "
+        f"{NAME!r}. Set the environment variable KERAS_BACKEND to one of them before Keras is "
+        "imported."
+    )
+
+__all__ = [
+    "NAME",
+    "Trackable",
+    "cache_variables",
+    "dropout_mask",
+    "dtype_name",
+    "gather_steps",
+    "is_ragged",
+    "is_sparse",
+    "next_seed",
+    "read",
+    "register_as_tensor",
+    "static_shape",
+    "static_value",
+    "to_tensor",
+    "verified",
+    "with_dynamic_shape",
+    "with_static_shape",
+]

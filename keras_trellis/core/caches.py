@@ -1,0 +1,73 @@
+"""The parts of a cache: what each level keeps of its past."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import keras
+from keras import ops
+
+from keras_trellis.core.convolution import repeated, zeros
+from keras_trellis.core.network import Network
+from keras_trellis.types import Cache, State
+
+
+def order(network: Network) -> list[int]:
+    """Returns the levels in the order of `Cache.levels`, by their place in the dilation cycle."""
+    cycle = len(network.cycle)
+    return sorted(range(network.depth), key=lambda level: level % cycle)
+
+
+def ends(network: Network) -> list[int]:
+    """Returns for each level, from the lowest up, where its steps end in `Cache.levels`."""
+    places = [0] * network.depth
+    end = 0
+    for level in order(network):
+        end += network.width(level)
+        places[level] = end
+    return places
+
+
+def begin(network: Network, inputs: int, state: State) -> Cache:
+    """Returns the cache of sequences that have not begun.
+
+    Args:
+        network: the network's shape.
+        inputs: the number of input channels, p.
+        state: what stands to the left of every level, each `[B, units]`.
+    """
+    return Cache(
+        inputs=zeros(state[0], network.input_width, inputs),
+        levels=tuple(repeated(tensor, network.cached_steps) for tensor in state),
+        state=state,
+        steps=ops.zeros_like(state[0][:, 0], "int32"),
+    )
+
+
+def spec(network: Network, inputs: int, rows: int | None) -> Cache:
+    """Returns the shapes of a cache of so many rows; None where their number is unknown."""
+    units = network.units
+    states = network.gate.states
+    level = keras.KerasTensor([rows, network.cached_steps, units])
+    state = keras.KerasTensor([rows, units])
+    return Cache(
+        inputs=keras.KerasTensor([rows, network.input_width, inputs]),
+        levels=(level,) * states,
+        state=(state,) * states,
+        steps=keras.KerasTensor([rows], "int32"),
+    )
+
+
+def past_of_level(network: Network, cache: Cache, level: int) -> State:
+    """Returns what a level keeps of its past, each `[B, width, units]`."""
+    end = ends(network)[level]
+    begin = end - network.width(level)
+    return tuple(tensor[:, begin:end] for tensor in cache.levels)
+
+
+def levels_of_pasts(network: Network, pasts: Sequence[State]) -> State:
+    """Returns the entries of `Cache.levels` of what each level keeps, from the lowest up."""
+    ordered = [pasts[level] for level in order(network)]
+    return tuple(
+        ops.concatenate(tensors, axis=1) for tensors in zip(*ordered, strict=True)
+    )

@@ -1,0 +1,59 @@
+"""Taps and products as `keras_trellis.core.convolution` has them, in TensorFlow's fastest form."""
+
+from __future__ import annotations
+
+import tensorflow as tf
+
+from keras_trellis.core.convolution import rows, time_steps
+
+
+def delay(padded: tf.Tensor, width: int, steps: int) -> tf.Tensor:
+    """Returns a sequence delayed by some steps, cut from its padded form.
+
+    Args:
+        padded: `[B, W + T, C]`, the past and the sequence.
+        width: W, the length of the past.
+        steps: the delay, 0 to W.
+
+    Returns:
+        `[B, T, C]`; at step t the value of step t - steps.
+    """
+    # The gradient of a split takes a fraction of the time of that of an index. ONNX Runtime has no
+    # split of size -1 where T is unknown.
+    sizes = [width - steps, time_steps(padded) - width, steps]
+    _, delayed, _ = tf.split(padded, sizes, axis=1)
+    return delayed
+
+
+def join_taps(padded: tf.Tensor, width: int, taps: int, dilation: int) -> tf.Tensor:
+    """Returns what a causal convolution reads at each step, the oldest tap first.
+
+    Args:
+        padded: `[B, W + T, C]`, the past and the sequence.
+        width: W, at least (taps - 1) * dilation.
+        taps: the number of taps, k.
+        dilation: the distance between two taps, in steps.
+
+    Returns:
+        `[B, T, k * C]`.
+    """
+    delays = [tap * dilation for tap in reversed(range(taps))]
+    read = [delay(padded, width, steps) for steps in delays]
+    return tf.concat(read, axis=-1)
+
+
+def multiply(
+    sequences: tf.Tensor, matrix: tf.Tensor, transpose: bool = False
+) -> tf.Tensor:
+    """Returns `[B, T, C]` times `[C, C']` (or its transpose), `[B, T, C']`, as one 2-D product.
+
+    `tf.tensordot` will not do: XLA cannot differentiate it in a loop with unknown sizes.
+    """
+    products = tf.matmul(rows(sequences), matrix, transpose_b=transpose)
+    channels = products.shape[-1]
+    steps = sequences.shape[1]
+    if steps:  # fewer operations, which counts where there is a single step
+        return tf.reshape(products, [-1, steps, channels])
+    rows_and_steps = tf.shape(sequences)[:2]
+    shape = tf.concat([rows_and_steps, [channels]], axis=0)
+    return tf.reshape(products, shape)

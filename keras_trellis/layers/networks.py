@@ -1,0 +1,47 @@
+"""Which code runs a network: the engine on TensorFlow, the plain network elsewhere."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from keras_trellis import backend
+from keras_trellis.core import trellis
+from keras_trellis.core.network import Network, Weights
+from keras_trellis.types import Cache, State, Tensor
+
+if TYPE_CHECKING or backend.NAME == "tensorflow":
+    from keras_trellis.engine import streaming, whole
+
+
+def run(
+    network: Network,
+    weights: Weights,
+    sequences: Tensor,
+    initial: State | None,
+    mask: Tensor | None,
+    *,
+    training: bool,
+    **options: Any,
+) -> tuple[list[Tensor], State]:
+    """Runs whole sequences, as `core.trellis.trellis` describes it."""
+    if backend.NAME == "tensorflow":
+        options["training"] = training
+        return whole.run(network, weights, sequences, initial, mask, **options)
+    return trellis.trellis(network, weights, sequences, initial, mask, **options)
+
+
+def stream(
+    network: Network,
+    weights: Weights,
+    sequences: Tensor,
+    cache: Cache,
+    mask: Tensor | None,
+    *,
+    training: bool,
+) -> tuple[Tensor, Cache]:
+    """Continues sequences, as `core.trellis.stream` describes it."""
+    if backend.NAME == "tensorflow":
+        return streaming.run(
+            network, weights, sequences, cache, mask, training=training
+        )
+    return trellis.stream(network, weights, sequences, cache, mask)
