@@ -8,13 +8,13 @@ from collections.abc import Sequence
 from typing import Any
 
 import keras
-import tensorflow as tf
+from keras import ops
 
 from keras_trellis.core.constructors import constructor
 from keras_trellis.core.convolution import last_steps
 from keras_trellis.layers import past
 from keras_trellis.layers.sequence import SequenceLayer
-from keras_trellis.types import Number, State
+from keras_trellis.types import Number, State, Tensor
 
 MEANINGLESS = ("stateful", "go_backwards", "zero_output_for_mask")
 """Arguments of a layer that must be False: with one of them its outputs are no longer one for each
@@ -84,11 +84,11 @@ class RecurrentLayer(SequenceLayer):
         """The number of channels of each tensor of the state."""
         return tuple(tensor.shape[1] for tensor in self.get_initial_state(1))
 
-    def get_initial_state(self, batch_size: Number) -> list[tf.Tensor]:
+    def get_initial_state(self, batch_size: Number) -> list[Tensor]:
         """Returns the state of no history: zeros `[B, units]`, unless a cell begins otherwise."""
-        state: list[tf.Tensor] = []
+        state: list[Tensor] = []
         for layer in self.layers:
-            state += tf.nest.flatten(layer.get_initial_state(batch_size))
+            state += keras.tree.flatten(layer.get_initial_state(batch_size))
         return state
 
     def get_config(self) -> dict[str, Any]:
@@ -107,23 +107,23 @@ class RecurrentLayer(SequenceLayer):
 
     def run(
         self,
-        sequences: tf.Tensor,
+        sequences: Tensor,
         initial_state: State | None,
-        mask: tf.Tensor | None,
+        mask: Tensor | None,
         training: bool,
         levels: Sequence[int],
         num_outputs: Number | None,
-    ) -> tuple[tf.Tensor, State, None]:
+    ) -> tuple[Tensor, State, None]:
         """Runs whole sequences; see `SequenceHooks.run`."""
         if initial_state is None:
-            initial_state = tuple(self.get_initial_state(tf.shape(sequences)[0]))
+            initial_state = tuple(self.get_initial_state(ops.shape(sequences)[0]))
         run = self._runner(training)
         outputs, state = past.run_valid(run, sequences, initial_state, mask)
         return last_steps(outputs, num_outputs), state, None
 
     def run_chunk(
-        self, sequences: tf.Tensor, cache: State, mask: tf.Tensor | None, training: bool
-    ) -> tuple[tf.Tensor, State]:
+        self, sequences: Tensor, cache: State, mask: Tensor | None, training: bool
+    ) -> tuple[Tensor, State]:
         """Continues sequences from a cache; see `SequenceHooks.run_chunk`."""
         run = self._runner(training)
         return past.stream(self, self._last_cell, run, sequences, cache, mask)
@@ -141,26 +141,26 @@ class RecurrentLayer(SequenceLayer):
 
     def _run_layers(
         self,
-        sequences: tf.Tensor,
-        state: Sequence[tf.Tensor],
-        mask: tf.Tensor | None,
+        sequences: Tensor,
+        state: Sequence[Tensor],
+        mask: Tensor | None,
         *,
         training: bool,
-    ) -> tuple[tf.Tensor, State]:
+    ) -> tuple[Tensor, State]:
         outputs = sequences
         ahead = list(state)
         after = []
         for number, layer in enumerate(self.layers):
             if number and self.skip_input:
-                outputs = tf.concat([outputs, sequences], axis=-1)
+                outputs = ops.concatenate([outputs, sequences], axis=-1)
             structure = layer.get_initial_state(1)
-            size = len(tf.nest.flatten(structure))
-            own = tf.nest.pack_sequence_as(structure, ahead[:size])
+            size = len(keras.tree.flatten(structure))
+            own = keras.tree.pack_sequence_as(structure, ahead[:size])
             del ahead[:size]
             outputs, *own = layer(
                 outputs, initial_state=own, mask=mask, training=training
             )
-            after += tf.nest.flatten(own)
+            after += keras.tree.flatten(own)
         return outputs, tuple(after)
 
 
@@ -235,5 +235,5 @@ def _output_units(layer: keras.layers.RNN) -> int:
     size = getattr(cell, "output_size", None)
     if size is not None:
         return size
-    first, *_ = tf.nest.flatten(cell.state_size)
+    first, *_ = keras.tree.flatten(cell.state_size)
     return first
