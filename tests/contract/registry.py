@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import keras
 import numpy as np
-import tensorflow as tf
+from keras import ops
 
 from keras_trellis import (
     EquilibriumTrellisLayer,
@@ -22,6 +22,7 @@ from keras_trellis import (
     recurrent,
 )
 from keras_trellis.core.trellis import trellis
+from keras_trellis.types import Tensor
 
 CHANNELS = 3
 VOCABULARY = 11
@@ -30,8 +31,8 @@ VOCABULARY = 11
 class Outputs(NamedTuple):
     """The results of a run: tensors [B, T, ...], and tensors [B, ...] of the last valid step."""
 
-    steps: list[tf.Tensor]
-    rows: list[tf.Tensor] = []
+    steps: list[Tensor]
+    rows: list[Tensor] = []
 
 
 @dataclasses.dataclass(frozen=True)
@@ -64,7 +65,7 @@ class Entry:
     padding: float
     run: Callable[[Any, Any, Any], Outputs]
     get_initial_cache: Callable[[Any, int], Any] = lambda obj, batch: ()
-    stream: Callable[[Any, Any, Any, Any], tuple[list[tf.Tensor], Any]] | None = None
+    stream: Callable[[Any, Any, Any, Any], tuple[list[Tensor], Any]] | None = None
     as_model: Callable[[Any], keras.Model] | None = None
     plain: Callable[[Any, Any, Any], Outputs] | None = None
     least_batch: int = 0
@@ -204,7 +205,7 @@ def _stacked(**arguments: Any) -> Entry:
             lstm.set_weights([next(values) for _ in lstm.weights])
             hidden, *state = lstm(read, mask=mask)
             states += state
-            read = tf.concat([hidden, x], axis=-1) if layer.skip_input else hidden
+            read = ops.concatenate([hidden, x], axis=-1) if layer.skip_input else hidden
         return Outputs([hidden], states)
 
     make = functools.partial(recurrent.StackedLSTM, 4, **arguments)
@@ -283,10 +284,10 @@ def _head(cls: type, **arguments: Any) -> Entry:
         return head
 
     def run(head: heads.Head, features: Any, mask: Any) -> Outputs:
-        features = tf.cast(features, head.compute_dtype)
-        targets = tf.range(tf.shape(features)[1])[None] % VOCABULARY
-        targets = tf.zeros_like(features[..., 0], tf.int32) + targets
-        words = tf.constant(table, head.compute_dtype)
+        features = ops.cast(features, head.compute_dtype)
+        steps = ops.arange(ops.shape(features)[1], dtype="int32")
+        targets = ops.zeros_like(features[..., 0], "int32") + steps % VOCABULARY
+        words = ops.cast(ops.convert_to_tensor(table), head.compute_dtype)
         return Outputs(
             [head.log_probs(features, words), head.nll(features, targets, words)]
         )

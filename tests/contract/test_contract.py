@@ -10,12 +10,12 @@ import filelock
 import keras
 import numpy as np
 import pytest
-import tensorflow as tf
+from keras import ops
 
 import keras_trellis
 import keras_trellis.heads
 import keras_trellis.recurrent
-from tests.contract import saved
+from tests.contract import saved, tensors
 from tests.contract.registry import REGISTRY, WITHOUT_CONTRACT, Outputs
 
 BATCH, STEPS = 3, 7
@@ -45,6 +45,10 @@ with_cache = only(lambda entry: entry.stream is not None)
 # XLA and graphs of unknown sizes run others for the rest.
 with_graphs = only(lambda entry: not entry.graphs)
 streams_in_a_graph = only(lambda entry: entry.stream is not None and not entry.streams)
+# XLA, and graphs of unknown sizes, are not what another backend runs.
+on_tensorflow = pytest.mark.skipif(
+    tensors.BACKEND != "tensorflow", reason="graphs of TensorFlow"
+)
 # The others are saved as parts of a model.
 models = only(lambda entry: entry.as_model is not None)
 
@@ -62,9 +66,7 @@ def built(entry):
 @pytest.fixture(scope="module")
 def graph(entry, built):
     """`run_with_gradients` as a graph, which several tests use."""
-    return tf.function(
-        lambda inputs, mask: run_with_gradients(entry, built, inputs, mask)
-    )
+    return tensors.graph(weighed(entry, built), built)
 
 
 @pytest.fixture
@@ -82,85 +84,98 @@ def spoil(entry, inputs, mask):
 
 
 def assert_close(actual, expected, tolerance=1e-10):
-    actual, expected = tf.nest.flatten(actual), tf.nest.flatten(expected)
+    actual, expected = tensors.arrays(actual), tensors.arrays(expected)
     assert len(actual) == len(expected)
-    for a, e in zip(actual, expected, strict=True):
-        a, e = (np.asarray(tf.cast(v, tf.float64)) for v in (a, e))
-        np.testing.assert_allclose(a, e, rtol=tolerance, atol=tolerance)
+    for pair in zip(actual, expected, strict=True):
+        np.testing.assert_allclose(*pair, rtol=tolerance, atol=tolerance)
 
 
 def valid_steps(outputs, mask):
-    return [np.asarray(each)[mask] for each in outputs.steps]
+    return [each[mask] for each in tensors.arrays(outputs.steps)]
 
 
 def run_with_gradients(entry, obj, inputs, mask):
-    """Outputs, a scalar that weighs them all at valid steps, and its gradients.
+    """Outputs, a scalar that weighs them all at valid steps, and its gradients."""
+    return tensors.with_gradients(weighed(entry, obj), obj)(inputs, mask)
 
-    The gradients of the variables, and of the inputs where they are numbers and not ids.
-    """
-    variables = [v.value for v in obj.trainable_variables]
-    if inputs.dtype.is_floating:
-        variables.append(inputs)
-    with tf.GradientTape() as tape:
-        tape.watch(variables)
+
+def weighed(entry, obj):
+    """From inputs and a mask to the outputs, and a scalar that weighs them all at valid steps."""
+
+    def run(inputs, mask):
         outputs = entry.run(obj, inputs, mask)
         total = 0.0
         for seed, each in enumerate(outputs.steps):
             if mask is not None:
-                valid = mask[(..., *[None] * (each.shape.rank - 2))]
-                each = tf.where(valid, each, tf.zeros_like(each))
+                valid = ops.reshape(mask, (*ops.shape(mask), *[1] * (each.ndim - 2)))
+                each = ops.where(valid, each, ops.zeros_like(each))
             total += weighted_sum(each, seed)
         for seed, each in enumerate(outputs.rows):
             total += weighted_sum(each, 10 + seed)
-    gradients = [tf.convert_to_tensor(g) for g in tape.gradient(total, variables)]
-    return outputs, total, gradients
+        return outputs, total
+
+    return run
 
 
 def weighted_sum(values, seed):
     """A sum in which every number has a weight of its own, whatever the shape."""
-    values = values if values.dtype == tf.float64 else tf.cast(values, tf.float32)
-    flat = tf.reshape(values, [-1])
-    places = tf.cast(tf.range(tf.size(flat)), flat.dtype)
-    return tf.reduce_sum(flat * tf.sin(places + (1.0 + seed)))
+    dtype = keras.backend.standardize_dtype(values.dtype)
+    flat = ops.reshape(values, [-1])
+    flat = flat if dtype == "float64" else ops.cast(flat, "float32")
+    places = ops.cast(ops.cumsum(ops.ones_like(flat)) - 1, flat.dtype)
+    return ops.sum(flat * ops.sin(places + (1.0 + seed)))
 
 
 @only(lambda entry: entry.plain is not None)
 @pytest.mark.parametrize("masked", [False, True])
 def test_the_fast_form_is_the_plain_one(entry, built, inputs, masked):
-    mask = tf.constant(MASK) if masked else None
-    inputs = tf.constant(spoil(entry, inputs, MASK) if masked else inputs)
+    mask = ops.convert_to_tensor(MASK) if masked else None
+    inputs = ops.convert_to_tensor(spoil(entry, inputs, MASK) if masked else inputs)
     assert_close(entry.run(built, inputs, mask), entry.plain(built, inputs, mask))
 
 
 def test_eager_and_graphs_of_known_sizes_agree(entry, built, graph, inputs):
-    inputs, mask = tf.constant(spoil(entry, inputs, MASK)), tf.constant(MASK)
+    inputs, mask = (
+        ops.convert_to_tensor(spoil(entry, inputs, MASK)),
+        ops.convert_to_tensor(MASK),
+    )
     expected = run_with_gradients(entry, built, inputs, mask)
     assert_close(graph(inputs, mask), expected)
 
 
+@on_tensorflow
 @with_graphs
 def test_eager_and_xla_agree(entry, built, graph, inputs):
-    inputs, mask = tf.constant(spoil(entry, inputs, MASK)), tf.constant(MASK)
-    compiled = tf.function(graph.python_function, jit_compile=True)
+    inputs, mask = (
+        ops.convert_to_tensor(spoil(entry, inputs, MASK)),
+        ops.convert_to_tensor(MASK),
+    )
+    compiled = tensors.compiled(graph.python_function)
     expected = run_with_gradients(entry, built, inputs, mask)
     assert_close(compiled(inputs, mask), expected)
 
 
 @streams_in_a_graph
 def test_streaming_eagerly_and_under_xla_agree(entry, built, inputs):
-    inputs, mask = tf.constant(spoil(entry, inputs, MASK)), tf.constant(MASK)
+    inputs, mask = (
+        ops.convert_to_tensor(spoil(entry, inputs, MASK)),
+        ops.convert_to_tensor(MASK),
+    )
     _, cache = entry.stream(
         built, inputs[:, :4], entry.get_initial_cache(built, BATCH), mask[:, :4]
     )
-    compiled = tf.function(
-        lambda x, cache, mask: entry.stream(built, x, cache, mask), jit_compile=True
+    compiled = tensors.compiled(
+        lambda x, cache, mask: entry.stream(built, x, cache, mask)
     )
     rest = inputs[:, 4:], cache, mask[:, 4:]
     assert_close(compiled(*rest), entry.stream(built, *rest))
 
 
+@on_tensorflow
 @with_graphs
 def test_eager_and_graphs_of_unknown_sizes_agree(entry, built, inputs):
+    import tensorflow as tf
+
     shape = [None, None, *inputs.shape[2:]]
     specs = [tf.TensorSpec(shape, inputs.dtype), tf.TensorSpec([None, None], tf.bool)]
     run = tf.function(
@@ -170,10 +185,13 @@ def test_eager_and_graphs_of_unknown_sizes_agree(entry, built, inputs):
     for batch, steps in [(BATCH, STEPS), (2, 1), (1, 0), (entry.least_batch, 3)]:
         x = entry.draw(np.random.default_rng(2), batch, steps)
         mask = np.random.default_rng(3).random((batch, steps)) < 0.7
-        assert_close(plain(x), entry.run(built, tf.constant(x), None))
+        assert_close(plain(x), entry.run(built, ops.convert_to_tensor(x), None))
         got = run(x, mask)
         assert_close(
-            got, run_with_gradients(entry, built, tf.constant(x), tf.constant(mask))
+            got,
+            run_with_gradients(
+                entry, built, ops.convert_to_tensor(x), ops.convert_to_tensor(mask)
+            ),
         )
         assert all(each.shape[:2] == (batch, steps) for each in got[0].steps)
     assert run.experimental_get_tracing_count() == 1
@@ -202,7 +220,8 @@ def test_a_row_does_not_depend_on_others(entry, built, inputs):
     together = entry.run(built, inputs, MASK)
     for row in range(BATCH):
         alone = entry.run(built, inputs[row : row + 1], MASK[row : row + 1])
-        assert_close(alone, tf.nest.map_structure(lambda v: v[row : row + 1], together))  # noqa: B023
+        here = [tensor[row : row + 1] for tensor in keras.tree.flatten(together)]
+        assert_close(alone, here)
 
 
 @with_cache
@@ -222,9 +241,9 @@ def test_padding_is_nothing(entry, built, inputs):
 
 @with_cache
 def test_padding_reaches_no_gradient(entry, built, inputs):
-    mask = tf.constant(MASK)
-    spoiled = tf.constant(spoil(entry, inputs, MASK))
-    _, *expected = run_with_gradients(entry, built, tf.constant(inputs), mask)
+    mask = ops.convert_to_tensor(MASK)
+    spoiled = ops.convert_to_tensor(spoil(entry, inputs, MASK))
+    _, *expected = run_with_gradients(entry, built, ops.convert_to_tensor(inputs), mask)
     _, *got = run_with_gradients(entry, built, spoiled, mask)
     assert_close(got, expected)
     assert all(np.isfinite(each).all() for each in got[1])
@@ -233,7 +252,7 @@ def test_padding_reaches_no_gradient(entry, built, inputs):
 
 
 def test_gradients_are_finite_differences(built, graph, inputs):
-    inputs, mask = tf.constant(inputs), tf.constant(MASK)
+    inputs, mask = ops.convert_to_tensor(inputs), ops.convert_to_tensor(MASK)
     *_, gradients = graph(inputs, mask)
     before = [v.numpy() for v in built.trainable_variables]
     rng, step = np.random.default_rng(4), 1e-6
@@ -288,18 +307,23 @@ def test_number_formats(entry, built, inputs, policy, compute, tolerance):
     )  # fmt: skip
     if np.issubdtype(inputs.dtype, np.floating):
         inputs = inputs.astype("float32")
-    x, mask = tf.constant(spoil(entry, inputs, MASK)), tf.constant(MASK)
+    x, mask = (
+        ops.convert_to_tensor(spoil(entry, inputs, MASK)),
+        ops.convert_to_tensor(MASK),
+    )
     got, loss, gradients = run_with_gradients(entry, obj, x, mask)
-    x = tf.cast(x, tf.float64) if x.dtype.is_floating else x
+    x = ops.cast(x, "float64") if tensors.is_floating(x) else x
     expected, _, exact_gradients = run_with_gradients(entry, built, x, mask)
-    assert {each.dtype.name for each in tf.nest.flatten(got)} <= {compute, "float32"}
+    dtypes = {keras.backend.standardize_dtype(t.dtype) for t in keras.tree.flatten(got)}
+    assert dtypes <= {compute, "float32"}
     assert_close(valid_steps(got, MASK), valid_steps(expected, MASK), tolerance)
     assert_close(got.rows, expected.rows, tolerance)
     assert np.isfinite(loss)
     for gradient, exact in zip(gradients, exact_gradients, strict=True):
-        assert np.isfinite(np.asarray(tf.cast(gradient, tf.float32))).all()
-        size = np.abs(np.asarray(exact)[np.isfinite(exact)]).max() + 1e-3
-        difference = np.asarray(tf.cast(gradient, tf.float64)) - np.asarray(exact)
+        gradient, exact = tensors.arrays([gradient, exact])
+        assert np.isfinite(gradient).all()
+        size = np.abs(exact[np.isfinite(exact)]).max() + 1e-3
+        difference = gradient - exact
         assert np.nanmax(np.abs(difference)) < 3 * tolerance * size
 
 

@@ -1,0 +1,123 @@
+"""What the contract asks of tensors: graphs and gradients, as each backend makes them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import keras
+import numpy as np
+from keras import ops
+
+BACKEND = keras.backend.backend()
+
+Function = Callable[..., tuple[Any, Any]]
+"""From inputs and further tensors to results and a scalar."""
+
+
+def arrays(values: Any) -> list[np.ndarray]:
+    """Returns the tensors of a nest as arrays of float64."""
+    return list(map(_array, keras.tree.flatten(values)))
+
+
+def _array(value: Any) -> np.ndarray:
+    dtype = keras.backend.standardize_dtype(getattr(value, "dtype", "float64"))
+    if dtype in ("bfloat16", "float16"):  # NumPy has no bfloat16
+        value = ops.cast(value, "float32")
+    return np.asarray(ops.convert_to_numpy(value), "float64")
+
+
+def is_floating(value: Any) -> bool:
+    """Returns whether a tensor or an array holds real numbers."""
+    return "float" in keras.backend.standardize_dtype(value.dtype)
+
+
+def with_gradients(function: Function, obj: Any) -> Callable[..., tuple]:
+    """Returns a function with gradients of its scalar.
+
+    They are those of the variables of a layer, and of the inputs where they are numbers, not ids.
+
+    Args:
+        function: what runs the layer.
+        obj: the layer.
+
+    Returns:
+        from the inputs and further tensors to the results, the scalar and the gradients.
+    """
+
+    def run(inputs: Any, *others: Any) -> tuple:
+        inputs = ops.convert_to_tensor(inputs)
+        values = [variable.value for variable in obj.trainable_variables]
+        return _differentiate(function, obj, values, inputs, others)
+
+    return run
+
+
+def graph(function: Function, obj: Any) -> Callable[..., tuple]:
+    """Returns `with_gradients` as one graph, which reads the variables anew in each call."""
+    if BACKEND == "tensorflow":
+        import tensorflow as tf
+
+        return tf.function(with_gradients(function, obj))
+    if BACKEND == "torch":
+        return with_gradients(function, obj)
+    import jax
+
+    compiled = jax.jit(
+        lambda values, inputs, others: _differentiate(
+            function, obj, values, inputs, others
+        )
+    )
+
+    def run(inputs: Any, *others: Any) -> tuple:
+        values = [variable.value for variable in obj.trainable_variables]
+        return compiled(values, ops.convert_to_tensor(inputs), others)
+
+    return run
+
+
+def _differentiate(
+    function: Function, obj: Any, values: list, inputs: Any, others: tuple
+) -> tuple:
+    sources = [*values, inputs] if is_floating(inputs) else values
+    if BACKEND == "tensorflow":
+        import tensorflow as tf
+
+        with tf.GradientTape() as tape:
+            tape.watch(sources)
+            results, total = function(inputs, *others)
+        gradients = tape.gradient(total, sources)
+        return results, total, [tf.convert_to_tensor(tensor) for tensor in gradients]
+    if BACKEND == "torch":
+        import torch
+
+        if is_floating(inputs):
+            inputs = inputs.detach().requires_grad_()
+            sources = [*values, inputs]
+        results, total = function(inputs, *others)
+        return results, total, list(torch.autograd.grad(total, sources))
+    import jax
+
+    def weighed(sources: list) -> tuple:
+        own = sources[: len(values)]
+        scope = list(zip(obj.trainable_variables, own, strict=True))
+        with keras.StatelessScope(state_mapping=scope):
+            read = sources[-1] if is_floating(inputs) else inputs
+            results, total = function(read, *others)
+        return total, results
+
+    (total, results), gradients = jax.value_and_grad(weighed, has_aux=True)(sources)
+    return results, total, gradients
+
+
+def compiled(function: Callable) -> Callable:
+    """Returns a function that XLA compiles, or on torch the function itself."""
+    if BACKEND == "tensorflow":
+        import tensorflow as tf
+
+        return tf.function(function, jit_compile=True)
+    if BACKEND == "torch":
+        return function
+    import jax
+
+    return jax.jit(function)
