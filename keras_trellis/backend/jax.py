@@ -85,8 +85,18 @@ def read(variable: keras.Variable) -> jax.Array:
     return variable.value
 
 
+def value(variable: keras.Variable) -> jax.Array:
+    """Returns the value of one of Keras's variables."""
+    return variable.value
+
+
 def register_as_tensor(kind: type) -> None:
     """Does nothing: NumPy's protocol is enough."""
+
+
+def tanh(tensor: jax.Array) -> jax.Array:
+    """Returns the hyperbolic tangent; Keras's takes that of float64 in float32."""
+    return jnp.tanh(tensor)
 
 
 def gather_steps(sequences: jax.Array, places: jax.Array) -> jax.Array:

@@ -117,6 +117,14 @@ def read(variable: tf.Variable) -> tf.Tensor:
     return variable.read_value()
 
 
+def value(variable: keras.Variable) -> tf.Tensor:
+    """Returns the value of one of Keras's variables.
+
+    `ops.convert_to_tensor` returns the variable, which Keras on TensorFlow counts as a tensor.
+    """
+    return tf.convert_to_tensor(variable)
+
+
 def register_as_tensor(kind: type) -> None:
     """Lets TensorFlow take objects with a `value` for tensors."""
     tf.register_tensor_conversion_function(
@@ -125,6 +133,10 @@ def register_as_tensor(kind: type) -> None:
             state.value, dtype
         ),
     )
+
+
+tanh = keras.activations.tanh
+"""The hyperbolic tangent."""
 
 
 def gather_steps(sequences: tf.Tensor, places: tf.Tensor) -> tf.Tensor:

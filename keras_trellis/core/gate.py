@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 
 import keras
 
+from keras_trellis import backend
 from keras_trellis.types import State, Tensor
 
 Activation = str | Callable[[Tensor], Tensor]
@@ -40,8 +41,10 @@ class Gate(abc.ABC):
         activation: Activation = "tanh",
         recurrent_activation: Activation = "sigmoid",
     ) -> None:
-        self.activation = keras.activations.get(activation)
-        self.recurrent_activation = keras.activations.get(recurrent_activation)
+        self.activation = _precise(keras.activations.get(activation))
+        self.recurrent_activation = _precise(
+            keras.activations.get(recurrent_activation)
+        )
 
     @abc.abstractmethod
     def step(self, blocks: Sequence[Tensor], shifted_state: State) -> State:
@@ -69,3 +72,10 @@ class Gate(abc.ABC):
     def from_config(cls, config: dict[str, Any]) -> Gate:
         """Makes a gate from its config."""
         return cls(**config)
+
+
+def _precise(activation: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]:
+    """Returns an activation that does not round more than its argument is rounded."""
+    if activation is keras.activations.tanh:
+        return backend.tanh
+    return activation

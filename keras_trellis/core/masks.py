@@ -90,7 +90,7 @@ def packing(mask: Tensor | None) -> Packing | None:
         mask=mask,
         order=_stable_order(1 - valid),
         seen=ops.cumsum(valid, axis=1),
-        count=ops.sum(valid, axis=1),
+        count=_count(valid),
     )
 
 
@@ -102,7 +102,7 @@ def packing_right(mask: Tensor) -> tuple[Packing, Tensor]:
     """
     mask = ops.cast(mask, "bool")
     valid = ops.cast(mask, "int32")
-    count = ops.sum(valid, axis=1)
+    count = _count(valid)
     seen = ops.cumsum(valid, axis=1)
     masked = time_steps(valid) - ops.expand_dims(count, 1)  # these come first
     plan = Packing(
@@ -112,6 +112,12 @@ def packing_right(mask: Tensor) -> tuple[Packing, Tensor]:
         count=count,
     )
     return plan, backend.gather_steps(mask, plan.order)
+
+
+def _count(valid: Tensor) -> Tensor:
+    """Returns the number of ones in each row of integers `[B, T]`, int32 `[B]`."""
+    # With 64 bits JAX sums up integers of 32 bits in 64.
+    return ops.cast(ops.sum(valid, axis=1), "int32")
 
 
 def _stable_order(keys: Tensor) -> Tensor:

@@ -33,7 +33,8 @@ def run(
         return loop(sequences, state, mask)
     time = time_steps(sequences)
     is_empty = ops.equal(time, 0)
-    missing = ops.cast(is_empty, "int32")
+    # A length that is known stays known: an array of JAX has no other.
+    missing = 1 if sequences.shape[1] == 0 else ops.cast(is_empty, "int32")
     more = zeros(sequences, missing, sequences.shape[-1])
     sequences = ops.concatenate([sequences, more], axis=1)
     if mask is not None:

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import keras
 from keras import ops
 
-from keras_trellis import arguments
+from keras_trellis import arguments, backend
 from keras_trellis.core import caches, gates, kernels
 from keras_trellis.core.constructors import constructor
 from keras_trellis.core.convolution import rows
@@ -220,7 +220,7 @@ class TrellisBase(WeightArguments, SequenceLayer):
         )
 
     def _hidden_direction(self) -> Tensor:
-        kernel = ops.convert_to_tensor(self.recurrent_kernel)
+        kernel = backend.value(self.recurrent_kernel)
         return kernels.expand_group_hidden(kernel, self.gate.blocks, self.groups)
 
     # The network
@@ -255,7 +255,7 @@ class TrellisBase(WeightArguments, SequenceLayer):
         """Computes the kernels and draws the masks of one call."""
         drops = any((self.dropout, self.recurrent_dropout, self.weight_dropout))
         seed = next_seed(self.seed_generator) if training and drops else None
-        kernel = self._finished("kernel", ops.convert_to_tensor(self.kernel), seed)
+        kernel = self._finished("kernel", backend.value(self.kernel), seed)
         dense = self.groups > 1 and not self._by_group
         if dense and not self.inject_groups:
             kernel = kernels.expand_group_input(kernel, self.gate.blocks, self.groups)
@@ -278,7 +278,7 @@ class TrellisBase(WeightArguments, SequenceLayer):
         drops = seed is not None and self.weight_dropout
         if self._by_group and not drops and not self.weight_normalization:
             # A dense kernel would cost a streamed step more than its products.
-            return ops.convert_to_tensor(self.recurrent_kernel)
+            return backend.value(self.recurrent_kernel)
         kernel = self._finished("recurrent", self._hidden_direction(), seed)
         if not self._by_group:
             return kernel
@@ -299,7 +299,7 @@ class TrellisBase(WeightArguments, SequenceLayer):
         if not self.weight_normalization:
             return kernel
         scale = getattr(self, f"{prefix}_scale")
-        return kernels.weight_normalized(kernel, ops.convert_to_tensor(scale))
+        return kernels.weight_normalized(kernel, backend.value(scale))
 
     def _outputs(self, hidden: Tensor) -> Tensor:
         """Returns the output channels of h, `[B, T, output_units]`."""
