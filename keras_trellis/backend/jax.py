@@ -94,6 +94,18 @@ def register_as_tensor(kind: type) -> None:
     """Does nothing: NumPy's protocol is enough."""
 
 
+def jitted(function: Callable, static: Sequence[str]) -> Callable:
+    """Returns a function that is compiled once for each shape and each static value.
+
+    Called eagerly, a loop of JAX is compiled again each time, which takes seconds.
+
+    Args:
+        function: a function of arrays alone: the value of a variable that it read would stay.
+        static: the names of the arguments that are no arrays, and can be hashed.
+    """
+    return jax.jit(function, static_argnames=static)
+
+
 def tanh(tensor: jax.Array) -> jax.Array:
     """Returns the hyperbolic tangent; Keras's takes that of float64 in float32."""
     return jnp.tanh(tensor)

@@ -23,6 +23,8 @@ from keras_trellis.core.convolution import (
     time_steps,
     zeros,
 )
+from keras_trellis.core.gates import Gate
+from keras_trellis.core.masks import Packing
 from keras_trellis.core.network import Network, Weights
 from keras_trellis.core.precision import at_least_float32
 from keras_trellis.types import Cache, Number, State, Tensor
@@ -62,13 +64,13 @@ def trellis(
     inputs = masks.pack(sequences, plan)
     initial = initial or network.no_history(inputs)
     past = zeros(inputs, network.input_width, inputs.shape[-1])
-    addends = _inject(network, weights, pad_left(past, inputs))
+    addends = inject(network, weights, pad_left(past, inputs))
     state = network.bottom(inputs, time_steps(inputs))
 
     def advance(state: State, level: Number, phase: int) -> State:
         left = [repeated(tensor, network.width(phase)) for tensor in initial]
         padded = list(map(pad_left, left, state))
-        state = _level(network, weights, addends, padded, phase)
+        state = run_level(network, weights, addends, padded, phase)
         return network.begun(state, level)
 
     collected = []
@@ -103,8 +105,7 @@ def stream(
     """
     plan = masks.packing(mask)
     inputs = masks.pack(sequences, plan)
-    padded_inputs = pad_left(cache.inputs, inputs)
-    addends = _inject(network, weights, padded_inputs)
+    addends = inject(network, weights, pad_left(cache.inputs, inputs))
     state = network.bottom(inputs, time_steps(inputs))
     pasts: list[State] = []
     for level in range(network.depth):
@@ -114,20 +115,47 @@ def stream(
         pasts.append(
             tuple(masks.last_valid_steps(tensor, width, plan) for tensor in padded)
         )
-        state = _level(network, weights, addends, padded, level)
+        state = run_level(network, weights, addends, padded, level)
         state = network.begun(state, level)
+    last = masks.last_valid(state, plan, cache.state)
+    levels = caches.levels_of_pasts(network, pasts)
+    return finish_chunk(network, inputs, cache, plan, state[0], last, levels)
+
+
+def finish_chunk(
+    network: Network,
+    inputs: Tensor,
+    cache: Cache,
+    plan: Packing | None,
+    hidden: Tensor,
+    state: State,
+    levels: State,
+) -> tuple[Tensor, Cache]:
+    """Returns h of the top level, its steps moved back, and the cache after a chunk.
+
+    Args:
+        network: the network's shape.
+        inputs: the chunk, packed, `[B, n, p]`.
+        cache: the cache before it.
+        plan: its packing.
+        hidden: h of the top level, `[B, n, units]`.
+        state: the top level's state at the last valid step, each `[B, units]`.
+        levels: those of the next cache.
+    """
     seen = ops.expand_dims(cache.steps > 0, -1)
     before = ops.where(seen, cache.state[0], 0)
+    hidden = masks.unpack(hidden, plan, before)
+    padded = pad_left(cache.inputs, inputs)
     new_steps = time_steps(inputs) if plan is None else plan.count
-    return masks.unpack(state[0], plan, before), Cache(
-        inputs=masks.last_valid_steps(padded_inputs, network.input_width, plan),
-        levels=caches.levels_of_pasts(network, pasts),
-        state=masks.last_valid(state, plan, cache.state),
+    return hidden, Cache(
+        inputs=masks.last_valid_steps(padded, network.input_width, plan),
+        levels=levels,
+        state=state,
         steps=cache.steps + new_steps,
     )
 
 
-def _inject(network: Network, weights: Weights, padded: Tensor) -> Addends:
+def inject(network: Network, weights: Weights, padded: Tensor) -> Addends:
     """Convolves the input, `[B, input_width + T, p]`, once for each dilation."""
     padded = masked(padded, weights.input_mask)
     convolve = functools.partial(causal_convolution, padded, weights.kernel)
@@ -135,7 +163,7 @@ def _inject(network: Network, weights: Weights, padded: Tensor) -> Addends:
     return {dilation: convolve(dilation, width) for dilation in set(network.cycle)}
 
 
-def _level(
+def run_level(
     network: Network,
     weights: Weights,
     addends: Addends,
@@ -152,7 +180,6 @@ def _level(
             each `[B, width + T, units]`.
         phase: the level, or its place in the period.
     """
-    gate = network.gate
     dilation = network.dilation(phase)
     width = network.width(phase)
     hidden = masked(padded[0], weights.state_mask)
@@ -162,7 +189,21 @@ def _level(
         total += addends[dilation]
     if weights.bias is not None:
         total += weights.bias
+    shifted = tuple(delay(tensor, width, dilation) for tensor in padded)
+    return activate(network.gate, total, shifted)
+
+
+def activate(gate: Gate, total: Tensor, shifted: State) -> State:
+    """Runs a gate, in float32 at least.
+
+    Args:
+        gate: the gate.
+        total: the pre-activations, `[..., blocks * units]`.
+        shifted: the delayed state, each `[..., units]`.
+
+    Returns:
+        the gate's states, each `[..., units]`.
+    """
     blocks = ops.split(at_least_float32(total), gate.blocks, axis=-1)
-    shifted = [at_least_float32(delay(tensor, width, dilation)) for tensor in padded]
-    state = gate.step(blocks, tuple(shifted))
+    state = gate.step(blocks, tuple(map(at_least_float32, shifted)))
     return tuple(ops.cast(tensor, total.dtype) for tensor in state)

@@ -19,35 +19,16 @@ from keras_trellis.core.convolution import (
     time_steps,
     zeros,
 )
+from keras_trellis.core.equilibrium import Solver
 from keras_trellis.core.masks import Packing
 from keras_trellis.core.network import Network, Weights
 from keras_trellis.core.precision import at_least_float32
+from keras_trellis.core.stack import is_stack
 from keras_trellis.engine import injection, stack, streaming
 from keras_trellis.engine.fixed_point import Convergence, fixed_point
 from keras_trellis.engine.injection import Addends
 from keras_trellis.engine.level import HiddenKernel, Reach, hidden_kernel, level
 from keras_trellis.types import Cache, Number, State
-
-_EPSILON = {
-    "float64": 2.0**-52,
-    "float32": 2.0**-23,
-    "float16": 2.0**-10,
-    "bfloat16": 2.0**-7,
-}
-
-
-class Solver(NamedTuple):
-    """How a fixed point is found.
-
-    Attributes:
-        tolerance: the residual at which a step counts as solved.
-        max_iterations: how many turns are made at most.
-        training: whether gradients are those of the implicit function theorem.
-    """
-
-    tolerance: float
-    max_iterations: int
-    training: bool
 
 
 class _Turn(NamedTuple):
@@ -106,7 +87,7 @@ def settle(
     plan = masks.packing(mask)
     sequences = masks.pack(sequences, plan)
     before = initial or network.no_history(sequences)
-    if stack.is_stack(network):
+    if is_stack(network):
         hidden, last = stack.run_groups(
             network, weights, sequences, before, plan, training=solver.training
         )
@@ -142,7 +123,7 @@ def stream(
     """
     plan = masks.packing(mask)
     sequences = masks.pack(sequences, plan)
-    if stack.is_stack(network):
+    if is_stack(network):
         return _stream_groups(
             network, weights, sequences, cache, plan, training=solver.training
         )
@@ -234,7 +215,7 @@ def _solve(turn: _Turn, sequences: tf.Tensor) -> tuple[State, Convergence]:
         run,
         zeros(sequences, time_steps(sequences), states * network.units),
         (pasts, addends, hidden.kernel),
-        tolerance=max(solver.tolerance, 4 * _EPSILON[sequences.dtype.name]),
+        tolerance=solver.reachable(sequences),
         max_iterations=solver.max_iterations,
         solved=solved,
         training=solver.training,

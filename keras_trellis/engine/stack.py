@@ -1,16 +1,8 @@
-"""A stack of recurrent layers that may all read the input, computed layer by layer, step by step.
-
-`StackedLSTM` is such a stack, and so are the groups of a network of infinite depth. With two taps
-and dilation 1, a group of a mixed group convolution reads itself at the step before and the group
-before it at its own step. Both have settled by then, so that infinitely many levels need no
-iteration: group g is the g-th layer of a stack. This is Theorem 1 of Bai et al. 2019 without its
-truncation.
-"""
+"""A stack of recurrent layers, as `core.stack` describes it, by TensorFlow's loop over time."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
 
 import tensorflow as tf
 
@@ -18,40 +10,12 @@ from keras_trellis.core.convolution import masked, time_steps, zeros
 from keras_trellis.core.gates import Gate
 from keras_trellis.core.masks import Packing
 from keras_trellis.core.network import Network, Weights
+from keras_trellis.core.stack import Layer
 from keras_trellis.engine.level import activate
 from keras_trellis.engine.products import multiply
 from keras_trellis.engine.recurrence import Reads, Recurrent, Step, recur
 from keras_trellis.engine.time_loop import swapped
 from keras_trellis.types import Number, State
-
-
-def is_stack(network: Network) -> bool:
-    """Returns whether infinitely many levels of a network are a stack of recurrent layers."""
-    return (
-        network.groups > 1
-        and network.kernel_size == 2
-        and network.cycle == (1,)
-        and network.inject_every == 1
-    )
-
-
-class Layer(NamedTuple):
-    """What one recurrent layer of a stack computes with; it has u channels.
-
-    Attributes:
-        kernels: of what it reads at its own step: of the layer below `[u, blocks * u]`, if there is
-            one, then of the input `[p, blocks * u]`, if it reads it.
-        recurrent_kernel: `[u, blocks * u]`.
-        bias: `[blocks * u]`, or None.
-        masks: the dropout masks of what the kernels read, each `[B, channels]` or None.
-        recurrent_mask: the dropout mask of its own h, `[B, u]`, or None.
-    """
-
-    kernels: State
-    recurrent_kernel: tf.Tensor
-    bias: tf.Tensor | None
-    masks: tuple[tf.Tensor | None, ...]
-    recurrent_mask: tf.Tensor | None
 
 
 def run(
@@ -113,7 +77,7 @@ def run_groups(
     """Runs the groups of a network over whole sequences.
 
     Args:
-        network: the network's shape; `is_stack` is true of it.
+        network: the network's shape; `core.stack.is_stack` is true of it.
         weights: its weights, but for the kernels, which have only what the groups read: of the
             input `[1, p, blocks * u]`, or `[1, p, blocks * units]` if it enters all groups; of the
             state `[2 * groups - 1, u, blocks * u]`, each group's of itself, then of the one before.

@@ -7,13 +7,14 @@ from collections.abc import Sequence
 from typing import Any, ClassVar
 
 import keras
-import tensorflow as tf
 
 from keras_trellis import arguments
 from keras_trellis.core.constructors import constructor
-from keras_trellis.engine import equilibrium, stack
+from keras_trellis.core.equilibrium import Solver
+from keras_trellis.core.stack import is_stack
+from keras_trellis.layers import networks
 from keras_trellis.layers.trellis_base import TrellisBase
-from keras_trellis.types import Cache, Convergence, Number, State
+from keras_trellis.types import Cache, Convergence, Number, State, Tensor
 
 _DEPTH_ARGUMENTS = ("depth", "recompute", "staggered")  # arguments of TrellisLayer
 _INFINITE = "The depth is infinite; `max_iterations` bounds the work."
@@ -31,7 +32,8 @@ class EquilibriumTrellisLayer(TrellisBase):
     dilations, or with `inject_every`, one turn of the levels leaves s unchanged. With
     `training=True` the gradient comes from the implicit function theorem: its memory is that of
     one turn, for any number of iterations. Otherwise it is the gradient of the iterations, and
-    memory holds all of them.
+    memory holds all of them. On JAX it is that of the theorem always, and `jax.grad` of `jax.grad`
+    is refused; on torch it is that of the iterations always.
 
     The variables have the names and shapes of `TrellisLayer`'s; `from_layer` continues from trained
     ones. Everything else means the same as there. In streaming, chunks equal one long pass up to
@@ -136,23 +138,23 @@ class EquilibriumTrellisLayer(TrellisBase):
         return own_step and network.inject_every == 1 and not reads_input
 
     @property
-    def _by_group(self):
-        return stack.is_stack(self._network)
+    def _by_group(self) -> bool:
+        return is_stack(self._network)
 
-    def _solver(self, training: bool) -> equilibrium.Solver:
-        return equilibrium.Solver(self.tolerance, self.max_iterations, training)
+    def _solver(self, training: bool) -> Solver:
+        return Solver(self.tolerance, self.max_iterations, training)
 
     def run(
         self,
-        sequences: tf.Tensor,
+        sequences: Tensor,
         initial_state: State | None,
-        mask: tf.Tensor | None,
+        mask: Tensor | None,
         training: bool,
         levels: Sequence[int],
         num_outputs: Number | None,
-    ) -> tuple[tf.Tensor, State, Convergence]:
+    ) -> tuple[Tensor, State, Convergence]:
         """Runs whole sequences; the last result says how far the levels settled."""
-        hidden, state, convergence = equilibrium.settle(
+        hidden, state, convergence = networks.settle(
             self._network,
             self._weights(sequences, training),
             sequences,
@@ -164,13 +166,13 @@ class EquilibriumTrellisLayer(TrellisBase):
         return self._outputs(hidden), state, convergence
 
     def run_chunk(
-        self, sequences: tf.Tensor, cache: Cache, mask: tf.Tensor | None, training: bool
-    ) -> tuple[tf.Tensor, Cache]:
+        self, sequences: Tensor, cache: Cache, mask: Tensor | None, training: bool
+    ) -> tuple[Tensor, Cache]:
         """Continues sequences from a cache; see `SequenceHooks.run_chunk`."""
         self._check_cache(cache, sequences.shape[0])
         weights = self._weights(sequences, training)
         solver = self._solver(training)
-        hidden, cache = equilibrium.stream(
+        hidden, cache = networks.stream_settled(
             self._network, weights, sequences, cache, mask, solver=solver
         )
         return self._outputs(hidden), cache

@@ -10,7 +10,16 @@ from keras_trellis.core.network import Network, Weights
 from keras_trellis.types import Cache, State, Tensor
 
 if TYPE_CHECKING or backend.NAME == "tensorflow":
-    from keras_trellis.engine import streaming, whole
+    from keras_trellis.engine import equilibrium, streaming, whole
+
+    settle = equilibrium.settle
+    stream_settled = equilibrium.stream
+else:
+    from keras_trellis.core import equilibrium
+
+    # Eagerly JAX would compile the loop of the solver anew in each call.
+    settle = backend.jitted(equilibrium.settle, ["network", "num_outputs", "solver"])
+    stream_settled = backend.jitted(equilibrium.stream, ["network", "solver"])
 
 
 def run(

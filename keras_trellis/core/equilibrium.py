@@ -1,0 +1,224 @@
+"""A trellis network of infinite depth, written plainly.
+
+All levels are one map with one set of weights. One turn is the levels of one period. The state
+that a turn leaves as it is, z = f(z), is the output of a network without end. On TensorFlow
+`keras_trellis.engine.equilibrium` computes the same, faster.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import keras
+from keras import ops
+
+from keras_trellis.core import caches, masks, stack, trellis
+from keras_trellis.core.convolution import (
+    last_steps,
+    pad_left,
+    repeated,
+    time_steps,
+    zeros,
+)
+from keras_trellis.core.fixed_point import fixed_point
+from keras_trellis.core.masks import Packing
+from keras_trellis.core.network import Network, Weights
+from keras_trellis.core.precision import at_least_float32
+from keras_trellis.core.trellis import Addends
+from keras_trellis.types import Cache, Convergence, Number, State, Tensor
+
+_EPSILON = {
+    "float64": 2.0**-52,
+    "float32": 2.0**-23,
+    "float16": 2.0**-10,
+    "bfloat16": 2.0**-7,
+}
+
+
+class Solver(NamedTuple):
+    """How a fixed point is found.
+
+    Attributes:
+        tolerance: the residual at which a step counts as solved.
+        max_iterations: how many turns are made at most.
+        training: whether gradients are those of the implicit function theorem. The engine alone
+            asks; see `core.fixed_point` for the others.
+    """
+
+    tolerance: float
+    max_iterations: int
+    training: bool
+
+    def reachable(self, sequences: Tensor) -> float:
+        """Returns the tolerance, where rounding does not set a larger one."""
+        dtype = keras.backend.standardize_dtype(sequences.dtype)
+        return max(self.tolerance, 4 * _EPSILON[dtype])
+
+
+class _Turn(NamedTuple):
+    """The tensors that one turn of the levels depends on.
+
+    Attributes:
+        pasts: what stands to the left of each level, each `[B, W, units]`.
+        addends: the injected input.
+        weights: the network's weights.
+    """
+
+    pasts: Sequence[State]
+    addends: Addends
+    weights: Weights
+
+    def run_level(self, network: Network, phase: int, state: State) -> State:
+        """Returns the state of one level from that of the level below."""
+        padded = list(map(pad_left, self.pasts[phase], state))
+        return trellis.run_level(network, self.weights, self.addends, padded, phase)
+
+
+def settle(
+    network: Network,
+    weights: Weights,
+    sequences: Tensor,
+    initial: State | None = None,
+    mask: Tensor | None = None,
+    *,
+    num_outputs: Number | None = None,
+    solver: Solver,
+) -> tuple[Tensor, State, Convergence]:
+    """Runs whole sequences.
+
+    Args:
+        network: the network's shape; its depth is one turn.
+        weights: as for `core.trellis.trellis`, and so are those below.
+        sequences: `[B, T, p]`.
+        initial: the state to the left of every level, each `[B, units]`; None for zeros.
+        mask: bool `[B, T]`, or None.
+        num_outputs: how many of the last steps to return; None for all.
+        solver: how the state is found.
+
+    Returns:
+        h `[B, T, units]`, or `[B, num_outputs, units]`; the state at the last valid step, each
+        `[B, units]`; how far the iteration came, `[B, T]` or `[B, num_outputs]`.
+    """
+    plan = masks.packing(mask)
+    inputs = masks.pack(sequences, plan)
+    before = initial or network.no_history(inputs)
+    if stack.is_stack(network):
+        hidden, last = stack.run_groups(network, weights, inputs, before, plan)
+        outputs = last_steps(masks.unpack(hidden, plan), num_outputs)
+        return outputs, last, _at_once(outputs)
+    past = zeros(inputs, network.input_width, inputs.shape[-1])
+    addends = trellis.inject(network, weights, pad_left(past, inputs))
+    pasts = []
+    for phase in range(network.depth):
+        width = network.width(phase)
+        pasts.append(tuple(repeated(tensor, width) for tensor in before))
+    turn = _Turn(pasts, addends, weights)
+    state, convergence = _solve(network, turn, inputs, plan, solver)
+    outputs = last_steps(masks.unpack(state[0], plan), num_outputs)
+    results = (last_steps(values, num_outputs) for values in _unpack(convergence, plan))
+    return outputs, masks.last_valid(state, plan, before), Convergence(*results)
+
+
+def stream(
+    network: Network,
+    weights: Weights,
+    sequences: Tensor,
+    cache: Cache,
+    mask: Tensor | None = None,
+    *,
+    solver: Solver,
+) -> tuple[Tensor, Cache]:
+    """Goes on from a cache, as `core.trellis.stream`.
+
+    The state that a step settles in depends on the past through what the levels of one turn have
+    settled in at the steps before. So the cache holds no more of a past without end.
+    """
+    plan = masks.packing(mask)
+    inputs = masks.pack(sequences, plan)
+    if stack.is_stack(network):
+        # One level, which holds the step before: the state of each group.
+        before = tuple(tensor[:, -1] for tensor in cache.levels)
+        hidden, last = stack.run_groups(network, weights, inputs, before, plan)
+        levels = tuple(ops.expand_dims(tensor, 1) for tensor in last)
+        return trellis.finish_chunk(network, inputs, cache, plan, hidden, last, levels)
+    addends = trellis.inject(network, weights, pad_left(cache.inputs, inputs))
+    phases = range(network.depth)
+    pasts = [caches.past_of_level(network, cache, phase) for phase in phases]
+    turn = _Turn(pasts, addends, weights)
+    top, _ = _solve(network, turn, inputs, plan, solver)
+    levels = _next_levels(network, turn, top, plan)
+    last = masks.last_valid(top, plan, cache.state)
+    return trellis.finish_chunk(network, inputs, cache, plan, top[0], last, levels)
+
+
+def _next_levels(
+    network: Network, turn: _Turn, top: State, plan: Packing | None
+) -> State:
+    """Returns `levels` of the next cache. Below the first level of a turn stands the last one."""
+    below = top
+    next_pasts: list[State] = []
+    for phase, past in enumerate(turn.pasts):
+        if phase:
+            below = turn.run_level(network, phase - 1, below)
+        width = network.width(phase)
+        padded = map(pad_left, past, below)
+        next_pasts.append(
+            tuple(masks.last_valid_steps(tensor, width, plan) for tensor in padded)
+        )
+    return caches.levels_of_pasts(network, next_pasts)
+
+
+def _at_once(outputs: Tensor) -> Convergence:
+    """Returns the convergence of outputs `[B, n, C]` that need no iteration."""
+    residual = ops.zeros_like(at_least_float32(outputs[..., 0]))
+    return Convergence(
+        residual=residual,
+        iterations=ops.ones_like(residual, "int32"),
+        converged=ops.ones_like(residual, "bool"),
+    )
+
+
+def _solve(
+    network: Network,
+    turn: _Turn,
+    inputs: Tensor,
+    plan: Packing | None,
+    solver: Solver,
+) -> tuple[State, Convergence]:
+    """Returns the state that one turn of the levels leaves as it is."""
+    states = network.gate.states
+
+    def run(joined: Tensor, turn: Any) -> Tensor:
+        state = tuple(ops.split(joined, states, axis=-1))
+        for phase in range(network.depth):
+            state = turn.run_level(network, phase, state)
+        return ops.concatenate(state, axis=-1)
+
+    steps = time_steps(inputs)
+    solved = None
+    if plan is not None:  # the steps that only fill up packed sequences
+        solved = ops.logical_not(masks.steps_until(plan.count, steps))
+    joined, convergence = fixed_point(
+        run,
+        zeros(inputs, steps, states * network.units),
+        turn,
+        tolerance=solver.reachable(inputs),
+        max_iterations=solver.max_iterations,
+        solved=solved,
+    )
+    return tuple(ops.split(joined, states, axis=-1)), convergence
+
+
+def _unpack(convergence: Convergence, plan: Packing | None) -> Convergence:
+    """Moves back what was found of packed steps; before the first valid one all is solved."""
+    if plan is None:
+        return convergence
+    residual, iterations, converged = convergence
+    none = ops.zeros_like(plan.count)
+    nothing = ops.cast(none, residual.dtype)
+    return Convergence(
+        residual=masks.unpack(residual, plan, nothing),
+        iterations=masks.unpack(iterations, plan, none),
+        converged=masks.unpack(converged, plan, ops.equal(none, 0)),
+    )
