@@ -31,7 +31,10 @@ class CacheVariables(backend.Trackable):
         Args:
             begin: makes the cache.
         """
-        self._cache = backend.cache_variables(begin)
+        cache = backend.cache_variables(begin)
+        self._cache = cache
+        # TensorFlow wraps a nest that is an attribute, and Keras takes that for a single value.
+        self._nest = lambda: cache
 
     @property
     def variables(self) -> list[Any]:
@@ -76,14 +79,12 @@ class CacheVariables(backend.Trackable):
 
     def read(self) -> Any:
         """Returns the variables' values."""
-        return keras.tree.map_structure(
-            lambda variable: backend.read(variable), self._cache
-        )
+        return keras.tree.map_structure(backend.read, self._nest())
 
     def write(self, cache: Any) -> None:
         """Gives the variables the values of `cache`."""
         keras.tree.map_structure(
-            lambda variable, value: variable.assign(value), self._cache, cache
+            lambda variable, value: variable.assign(value), self._nest(), cache
         )
 
     def reset(self) -> None:
