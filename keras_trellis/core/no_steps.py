@@ -32,8 +32,9 @@ def run(
     if sequences.shape[1]:
         return loop(sequences, state, mask)
     time = time_steps(sequences)
-    is_empty = ops.equal(time, 0)
-    missing = ops.cast(is_empty, "int32")
+    is_empty = time == 0
+    # Under JAX's `jit` a size is an integer.
+    missing = int(is_empty) if isinstance(time, int) else ops.cast(is_empty, "int32")
     more = zeros(sequences, missing, sequences.shape[-1])
     sequences = ops.concatenate([sequences, more], axis=1)
     if mask is not None:

@@ -1,0 +1,228 @@
+"""A stack of recurrent layers that may all read the input, computed layer by layer, step by step.
+
+`StackedLSTM` is such a stack, and so are the groups of a network of infinite depth. With two taps
+and dilation 1, a group of a mixed group convolution reads itself at the step before and the group
+before it at its own step. Both have settled by then, so that infinitely many levels need no
+iteration: group g is the g-th layer of a stack. This is Theorem 1 of Bai et al. 2019 without its
+truncation.
+"""
+
+from __future__ import annotations
+
+import functools
+import operator
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from keras import ops
+
+from keras_trellis.core import masks, recurrence
+from keras_trellis.core.convolution import (
+    masked,
+    multiply,
+    swapped,
+    time_steps,
+    zeros,
+)
+from keras_trellis.core.gates import Gate
+from keras_trellis.core.masks import Packing
+from keras_trellis.core.network import Network, Weights
+from keras_trellis.core.precision import at_least_float32
+from keras_trellis.core.recurrence import Loop, Reads, Recurrent, Step
+from keras_trellis.types import Number, State, Tensor
+
+
+def is_stack(network: Network) -> bool:
+    """Returns whether infinitely many levels of a network are a stack of recurrent layers."""
+    return (
+        network.groups > 1
+        and network.kernel_size == 2
+        and network.cycle == (1,)
+        and network.inject_every == 1
+    )
+
+
+class Layer(NamedTuple):
+    """What one recurrent layer of a stack computes with; it has u channels.
+
+    Attributes:
+        kernels: of what it reads at its own step: of the layer below `[u, blocks * u]`, if there is
+            one, then of the input `[p, blocks * u]`, if it reads it.
+        recurrent_kernel: `[u, blocks * u]`.
+        bias: `[blocks * u]`, or None.
+        masks: the dropout masks of what the kernels read, each `[B, channels]` or None.
+        recurrent_mask: the dropout mask of its own h, `[B, u]`, or None.
+    """
+
+    kernels: State
+    recurrent_kernel: Tensor
+    bias: Tensor | None
+    masks: tuple[Tensor | None, ...]
+    recurrent_mask: Tensor | None
+
+
+def run(
+    gate: Gate,
+    layers: Sequence[Layer],
+    sequences: Tensor,
+    before: Sequence[State],
+    plan: Packing | None = None,
+    *,
+    recur: Loop = recurrence.recur,
+) -> tuple[list[Tensor], list[State]]:
+    """Runs the layers over whole sequences, one after the other.
+
+    Args:
+        gate: the gate of each layer.
+        layers: the layers, from the lowest up.
+        sequences: `[B, T, p]`, packed.
+        before: the state of each layer before the first step, each `[B, u]`.
+        plan: how the sequences are packed.
+        recur: runs a layer over time.
+
+    Returns:
+        h of each layer, `[T, B, u]`; the state of each layer at the last valid step.
+    """
+    step = _step(gate)
+    time = time_steps(sequences)
+    further = []
+    may_be_empty = not sequences.shape[1]
+    if may_be_empty:  # the loop needs a time step; this one is skipped
+        one = zeros(sequences, 1, sequences.shape[-1])
+        sequences = ops.concatenate([sequences, one], axis=1)
+    if may_be_empty or plan is not None:
+        step = _skipping(step)
+        further = [_valid(sequences, time, plan)]
+    inputs = swapped(sequences)
+    read: State = (inputs,)
+    outputs = []
+    states = []
+    for layer, state in zip(layers, before, strict=True):
+        now = (_entering(layer, read), *further)
+        recurrent = Recurrent((layer.recurrent_kernel,), mask=layer.recurrent_mask)
+        hidden, state = recur(step, recurrent, now, state)
+        read = (hidden, inputs)
+        outputs.append(hidden[:time] if may_be_empty else hidden)
+        states.append(state)
+    return outputs, states
+
+
+def run_groups(
+    network: Network,
+    weights: Weights,
+    sequences: Tensor,
+    initial: State,
+    plan: Packing | None = None,
+    *,
+    recur: Loop = recurrence.recur,
+) -> tuple[Tensor, State]:
+    """Runs the groups of a network over whole sequences.
+
+    Args:
+        network: the network's shape; `is_stack` is true of it.
+        weights: its weights, but for the kernels, which have only what the groups read: of the
+            input `[1, p, blocks * u]`, or `[1, p, blocks * units]` if it enters all groups; of the
+            state `[2 * groups - 1, u, blocks * u]`, each group's of itself, then of the one before.
+        sequences: `[B, T, p]`, packed.
+        initial: the state before the first step, each `[B, units]`.
+        plan: how the sequences are packed.
+        recur: runs a layer over time.
+
+    Returns:
+        h `[B, T, units]`; the state at the last valid step, each `[B, units]`.
+    """
+    layers = _groups(network, weights)
+    by_state = [ops.split(tensor, network.groups, axis=-1) for tensor in initial]
+    before = list(zip(*by_state, strict=True))
+    sequences = masked(sequences, weights.input_mask)  # one mask for all groups
+    outputs, states = run(network.gate, layers, sequences, before, plan, recur=recur)
+    last = tuple(
+        ops.concatenate(tensors, axis=-1) for tensors in zip(*states, strict=True)
+    )
+    return swapped(ops.concatenate(outputs, axis=-1)), last
+
+
+def _valid(sequences: Tensor, time: Number, plan: Packing | None) -> Tensor:
+    """Returns which of the steps of `[B, T', p]` are valid, bool `[T', B, 1]`."""
+    rows = ops.shape(sequences)[0]
+    count = ops.full([rows], time, "int32") if plan is None else plan.count
+    valid = masks.steps_until(count, time_steps(sequences))
+    return ops.expand_dims(swapped(valid), -1)
+
+
+def _groups(network: Network, weights: Weights) -> list[Layer]:
+    """Returns each group as a layer."""
+    blocks, groups = network.gate.blocks, network.groups
+    units = network.units // groups
+    dtype = weights.kernel.dtype
+    hidden = ops.unstack(ops.cast(weights.recurrent_kernel, dtype))
+    # The channels of a block are those of all groups.
+    kernel = ops.reshape(weights.kernel, [-1, blocks, network.injected_groups, units])
+    bias = weights.bias
+    if bias is not None:
+        bias = ops.reshape(bias, [blocks, groups, units])
+    state_mask = weights.state_mask
+    drops = [None] * groups
+    if state_mask is not None:
+        drops = ops.split(state_mask[:, 0], groups, axis=-1)
+    shape = [-1, blocks * units]
+    layers = []
+    for group in range(groups):
+        kernels = []
+        read_masks = []
+        if group:
+            kernels.append(hidden[groups + group - 1])
+            read_masks.append(drops[group - 1])
+        if group < network.injected_groups:
+            kernels.append(ops.reshape(kernel[:, :, group], shape))
+            read_masks.append(None)
+        one = Layer(
+            tuple(kernels),
+            hidden[group],
+            None if bias is None else ops.reshape(bias[:, group], [-1]),
+            tuple(read_masks),
+            drops[group],
+        )
+        layers.append(one)
+    return layers
+
+
+def _entering(layer: Layer, read: State) -> Tensor:
+    """Returns what does not depend on the layer's own past, `[T, B, blocks * u]`.
+
+    Args:
+        layer: the layer.
+        read: what its kernels read, each `[T, B, channels]`; without a kernel, it is left out.
+    """
+    addends = []
+    # A layer that does not read the input has a kernel less.
+    for tensor, kernel, mask in zip(read, layer.kernels, layer.masks, strict=False):
+        addends.append(multiply(masked(tensor, mask), kernel))
+    if layer.bias is not None:
+        addends.append(layer.bias)
+    return functools.reduce(operator.add, addends)
+
+
+def _step(gate: Gate) -> Step:
+    """Returns a time step of a layer: its own h, dropped out, times its kernel; then the gate."""
+
+    def step(reads: Reads, now: State, state: State) -> tuple[Tensor, State]:
+        total = reads.multiply(0, masked(state[0], reads.mask)) + now[0]
+        blocks = ops.split(at_least_float32(total), gate.blocks, axis=-1)
+        after = gate.step(blocks, tuple(map(at_least_float32, state)))
+        after = tuple(ops.cast(tensor, total.dtype) for tensor in after)
+        return after[0], after
+
+    return step
+
+
+def _skipping(step: Step) -> Step:
+    """Returns a step that leaves the state as it is where the last value before is false."""
+
+    def skip(reads: Reads, now: State, state: State) -> tuple[Tensor, State]:
+        valid = now[-1]
+        hidden, after = step(reads, now[:-1], state)
+        pairs = zip(after, state, strict=True)
+        return hidden, tuple(ops.where(valid, *pair) for pair in pairs)
+
+    return skip
