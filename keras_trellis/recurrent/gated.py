@@ -172,7 +172,8 @@ class GatedRNN(keras.layers.RNN):
             initial_state: the states, each `[B, channels]`; None for zeros, or with
                 `stateful` for those after the last call.
             mask: bool `[B, T]`, true at the valid steps. A masked step is skipped.
-            training: whether anything is dropped. A gradient of a gradient needs False.
+            training: whether anything is dropped. On TensorFlow a gradient of a gradient needs
+                False.
 
         Returns:
             the outputs `[B, T, units]`, or `[B, units]` of the last step without
