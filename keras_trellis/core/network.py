@@ -20,7 +20,7 @@ class Weights(NamedTuple):
     Attributes:
         kernel: the input kernel in the compute dtype, `[k, p, blocks * units]`.
         recurrent_kernel: `[k, units, blocks * units]`, in the compute dtype or a more precise one.
-            A stack of groups (`engine.stack`) takes both kernels as the variables have them.
+            A stack of groups (`core.stack`) takes both kernels as the variables have them.
         bias: `[blocks * units]`, or None.
         input_mask: the dropout mask of the input, `[B, 1, p]`, or None.
         state_mask: the dropout mask of what enters the hidden convolution, `[B, 1, units]`, or
