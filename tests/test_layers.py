@@ -131,6 +131,17 @@ def test_nothing_private_is_imported():
     ]
 
 
+def test_what_runs_on_every_backend_imports_no_tensorflow():
+    folders = ("keras_trellis/core/", "keras_trellis/recurrent/")
+    names = {
+        name
+        for path in FILES
+        if path.relative_to(ROOT).as_posix().startswith(folders)
+        for name in imported(path)
+    }
+    assert not [name for name in names if name.partition(".")[0] == "tensorflow"]
+
+
 def test_training_knows_no_models():
     of_training = [
         files

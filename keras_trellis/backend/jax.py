@@ -118,6 +118,11 @@ def gather_steps(sequences: jax.Array, places: jax.Array) -> jax.Array:
     return jnp.take_along_axis(sequences, places, axis=1)
 
 
+def split(tensor: jax.Array, sizes: Sequence[int], axis: int = -1) -> list[jax.Array]:
+    """Returns the parts of a tensor that have these sizes along an axis."""
+    return jnp.split(tensor, np.cumsum(sizes)[:-1], axis)
+
+
 def verified(tensor: jax.Array, holds: Any, message: str, *data: Any) -> Any:
     """Returns a tensor once something holds.
 

@@ -171,6 +171,11 @@ def gather_steps(sequences: tf.Tensor, places: tf.Tensor) -> tf.Tensor:
     return tf.gather(sequences, places, axis=1, batch_dims=1)
 
 
+def split(tensor: tf.Tensor, sizes: Sequence[int], axis: int = -1) -> list[tf.Tensor]:
+    """Returns the parts of a tensor that have these sizes along an axis."""
+    return tf.split(tensor, sizes, axis)
+
+
 def verified(tensor: tf.Tensor, holds: tf.Tensor, message: str, *data: Any) -> Any:
     """Returns a tensor once something holds.
 

@@ -31,6 +31,12 @@ def zero_rows(sequences: Tensor, channels: int) -> Tensor:
     return ops.zeros([batch_size, channels], sequences.dtype)
 
 
+def swapped(sequences: Tensor) -> Tensor:
+    """Returns `[B, T, ...]` as `[T, B, ...]`, or the other way round."""
+    others = range(2, len(sequences.shape))
+    return ops.transpose(sequences, [1, 0, *others])
+
+
 def repeated(state: Tensor, count: int) -> Tensor:
     """Returns `[B, units]` as `[B, count, units]`.
 

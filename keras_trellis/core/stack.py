@@ -4,24 +4,32 @@
 and dilation 1, a group of a mixed group convolution reads itself at the step before and the group
 before it at its own step. Both have settled by then, so that infinitely many levels need no
 iteration: group g is the g-th layer of a stack. This is Theorem 1 of Bai et al. 2019 without its
-truncation. On TensorFlow `keras_trellis.engine.stack` computes the same, faster.
+truncation.
 """
 
 from __future__ import annotations
 
 import functools
+import operator
 from collections.abc import Sequence
 from typing import NamedTuple
 
 from keras import ops
 
-from keras_trellis.core import masks, no_steps
-from keras_trellis.core.convolution import masked, multiply, time_steps
+from keras_trellis.core import masks, recurrence
+from keras_trellis.core.convolution import (
+    masked,
+    multiply,
+    swapped,
+    time_steps,
+    zeros,
+)
 from keras_trellis.core.gates import Gate
 from keras_trellis.core.masks import Packing
 from keras_trellis.core.network import Network, Weights
-from keras_trellis.core.trellis import activate
-from keras_trellis.types import State, Tensor
+from keras_trellis.core.precision import at_least_float32
+from keras_trellis.core.recurrence import Loop, Reads, Recurrent, Step
+from keras_trellis.types import Number, State, Tensor
 
 
 def is_stack(network: Network) -> bool:
@@ -59,6 +67,8 @@ def run(
     sequences: Tensor,
     before: Sequence[State],
     plan: Packing | None = None,
+    *,
+    recur: Loop = recurrence.recur,
 ) -> tuple[list[Tensor], list[State]]:
     """Runs the layers over whole sequences, one after the other.
 
@@ -68,21 +78,31 @@ def run(
         sequences: `[B, T, p]`, packed.
         before: the state of each layer before the first step, each `[B, u]`.
         plan: how the sequences are packed.
+        recur: runs a layer over time.
 
     Returns:
-        h of each layer, `[B, T, u]`; the state of each layer at the last valid step.
+        h of each layer, `[T, B, u]`; the state of each layer at the last valid step.
     """
-    valid = None
-    if plan is not None:
-        valid = masks.steps_until(plan.count, time_steps(sequences))
-    read: State = (sequences,)
+    step = _step(gate)
+    time = time_steps(sequences)
+    further = []
+    may_be_empty = not sequences.shape[1]
+    if may_be_empty:  # the loop needs a time step; this one is skipped
+        one = zeros(sequences, 1, sequences.shape[-1])
+        sequences = ops.concatenate([sequences, one], axis=1)
+    if may_be_empty or plan is not None:
+        step = _skipping(step)
+        further = [_valid(sequences, time, plan)]
+    inputs = swapped(sequences)
+    read: State = (inputs,)
     outputs = []
     states = []
     for layer, state in zip(layers, before, strict=True):
-        loop = functools.partial(_recur, gate, layer)
-        hidden, state = no_steps.run(loop, _entering(layer, read), state, valid)
-        read = (hidden, sequences)
-        outputs.append(hidden)
+        now = (_entering(layer, read), *further)
+        recurrent = Recurrent((layer.recurrent_kernel,), mask=layer.recurrent_mask)
+        hidden, state = recur(step, recurrent, now, state)
+        read = (hidden, inputs)
+        outputs.append(hidden[:time] if may_be_empty else hidden)
         states.append(state)
     return outputs, states
 
@@ -93,6 +113,8 @@ def run_groups(
     sequences: Tensor,
     initial: State,
     plan: Packing | None = None,
+    *,
+    recur: Loop = recurrence.recur,
 ) -> tuple[Tensor, State]:
     """Runs the groups of a network over whole sequences.
 
@@ -104,6 +126,7 @@ def run_groups(
         sequences: `[B, T, p]`, packed.
         initial: the state before the first step, each `[B, units]`.
         plan: how the sequences are packed.
+        recur: runs a layer over time.
 
     Returns:
         h `[B, T, units]`; the state at the last valid step, each `[B, units]`.
@@ -112,10 +135,19 @@ def run_groups(
     by_state = [ops.split(tensor, network.groups, axis=-1) for tensor in initial]
     before = list(zip(*by_state, strict=True))
     sequences = masked(sequences, weights.input_mask)  # one mask for all groups
-    outputs, states = run(network.gate, layers, sequences, before, plan)
-    by_state = zip(*states, strict=True)
-    last = tuple(ops.concatenate(tensors, axis=-1) for tensors in by_state)
-    return ops.concatenate(outputs, axis=-1), last
+    outputs, states = run(network.gate, layers, sequences, before, plan, recur=recur)
+    last = tuple(
+        ops.concatenate(tensors, axis=-1) for tensors in zip(*states, strict=True)
+    )
+    return swapped(ops.concatenate(outputs, axis=-1)), last
+
+
+def _valid(sequences: Tensor, time: Number, plan: Packing | None) -> Tensor:
+    """Returns which of the steps of `[B, T', p]` are valid, bool `[T', B, 1]`."""
+    rows = ops.shape(sequences)[0]
+    count = ops.full([rows], time, "int32") if plan is None else plan.count
+    valid = masks.steps_until(count, time_steps(sequences))
+    return ops.expand_dims(swapped(valid), -1)
 
 
 def _groups(network: Network, weights: Weights) -> list[Layer]:
@@ -129,17 +161,18 @@ def _groups(network: Network, weights: Weights) -> list[Layer]:
     bias = weights.bias
     if bias is not None:
         bias = ops.reshape(bias, [blocks, groups, units])
-    mask = weights.state_mask
-    if mask is not None:
-        mask = ops.split(mask[:, 0], groups, axis=-1)
+    state_mask = weights.state_mask
+    drops = [None] * groups
+    if state_mask is not None:
+        drops = ops.split(state_mask[:, 0], groups, axis=-1)
     shape = [-1, blocks * units]
     layers = []
     for group in range(groups):
-        kernels: list[Tensor] = []
-        read_masks: list[Tensor | None] = []
+        kernels = []
+        read_masks = []
         if group:
             kernels.append(hidden[groups + group - 1])
-            read_masks.append(None if mask is None else mask[group - 1])
+            read_masks.append(drops[group - 1])
         if group < network.injected_groups:
             kernels.append(ops.reshape(kernel[:, :, group], shape))
             read_masks.append(None)
@@ -148,54 +181,48 @@ def _groups(network: Network, weights: Weights) -> list[Layer]:
             hidden[group],
             None if bias is None else ops.reshape(bias[:, group], [-1]),
             tuple(read_masks),
-            None if mask is None else mask[group],
+            drops[group],
         )
         layers.append(one)
     return layers
 
 
 def _entering(layer: Layer, read: State) -> Tensor:
-    """Returns what does not depend on the layer's own past, `[B, T, blocks * u]`.
+    """Returns what does not depend on the layer's own past, `[T, B, blocks * u]`.
 
     Args:
         layer: the layer.
-        read: what its kernels read, each `[B, T, channels]`; without a kernel, it is left out.
+        read: what its kernels read, each `[T, B, channels]`; without a kernel, it is left out.
     """
-    terms = [] if layer.bias is None else [layer.bias]
+    addends = []
     # A layer that does not read the input has a kernel less.
     for tensor, kernel, mask in zip(read, layer.kernels, layer.masks, strict=False):
-        step_mask = None if mask is None else ops.expand_dims(mask, 1)
-        terms.append(multiply(masked(tensor, step_mask), kernel))
-    return sum(terms)
+        addends.append(multiply(masked(tensor, mask), kernel))
+    if layer.bias is not None:
+        addends.append(layer.bias)
+    return functools.reduce(operator.add, addends)
 
 
-def _recur(
-    gate: Gate, layer: Layer, entering: Tensor, state: State, valid: Tensor | None
-) -> tuple[Tensor, State]:
-    """Runs a layer's own loop over time.
+def _step(gate: Gate) -> Step:
+    """Returns a time step of a layer: its own h, dropped out, times its kernel; then the gate."""
 
-    Args:
-        gate: the gate.
-        layer: the layer.
-        entering: what joins the products of h, `[B, T, blocks * u]`.
-        state: the state before the first step, each `[B, u]`.
-        valid: which steps change the state, bool `[B, T]`; None: all do.
+    def step(reads: Reads, now: State, state: State) -> tuple[Tensor, State]:
+        total = reads.multiply(0, masked(state[0], reads.mask)) + now[0]
+        blocks = ops.split(at_least_float32(total), gate.blocks, axis=-1)
+        after = gate.step(blocks, tuple(map(at_least_float32, state)))
+        after = tuple(ops.cast(tensor, total.dtype) for tensor in after)
+        return after[0], after
 
-    Returns:
-        h `[B, T, u]`; the state after the last step.
-    """
+    return step
 
-    def step(before: State, now: State) -> tuple[State, State]:
-        hidden = masked(before[0], layer.recurrent_mask)
-        total = ops.matmul(hidden, layer.recurrent_kernel) + now[0]
-        after = activate(gate, total, before)
-        if valid is not None:
-            pairs = zip(after, before, strict=True)
-            after = tuple(ops.where(now[1], *pair) for pair in pairs)
-        return after, after
 
-    steps = [entering] if valid is None else [entering, ops.expand_dims(valid, -1)]
-    by_time = tuple(ops.swapaxes(tensor, 0, 1) for tensor in steps)
-    # On TensorFlow each step has to return what it carries on.
-    last, states = ops.scan(step, tuple(state), by_time)
-    return ops.swapaxes(states[0], 0, 1), tuple(last)
+def _skipping(step: Step) -> Step:
+    """Returns a step that leaves the state as it is where the last value before is false."""
+
+    def skip(reads: Reads, now: State, state: State) -> tuple[Tensor, State]:
+        valid = now[-1]
+        hidden, after = step(reads, now[:-1], state)
+        pairs = zip(after, state, strict=True)
+        return hidden, tuple(ops.where(valid, *pair) for pair in pairs)
+
+    return skip

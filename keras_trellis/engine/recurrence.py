@@ -9,13 +9,20 @@ matrices alone. After the loop the gradient of a matrix is one product over all 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Any, NamedTuple, TypeAlias
 
 import tensorflow as tf
 
 from keras_trellis.backend import with_static_shape
 from keras_trellis.core.convolution import rows
+from keras_trellis.core.recurrence import (
+    Reads,
+    Recurrent,
+    Step,
+    plain_reads,
+    unrolled,
+)
 from keras_trellis.engine import time_loop
 from keras_trellis.engine.gradients import only_first
 from keras_trellis.types import State
@@ -23,58 +30,6 @@ from keras_trellis.types import State
 Tensors: TypeAlias = list[tf.Tensor]
 # A second derivative would take the kept products for constants.
 NO_SECOND_GRADIENT = "a gradient of a gradient needs training=False"
-
-
-class Recurrent(NamedTuple):
-    """What the state meets in a step.
-
-    Attributes:
-        matrices: what values that depend on the state are multiplied by, each `[C, C']`.
-        vectors: further weights; vectors or scalars.
-        mask: the dropout mask of the state that the gates read, `[B, C]`, or None.
-        places: how many rows of a product each row of the batch has. They stand
-            together: the products are `[B * places, C']`.
-    """
-
-    matrices: State = ()
-    vectors: State = ()
-    mask: tf.Tensor | None = None
-    places: int = 1
-
-    def rows(self, batch_size: int | None) -> int | None:
-        """Returns the number of rows of a product, if it is known."""
-        if batch_size is None:
-            return None
-        return batch_size * self.places
-
-
-class Reads(NamedTuple):
-    """What the state meets, as a step of a cell sees it.
-
-    Attributes:
-        multiply: (i, values) -> the product with matrix i. A step multiplies by each matrix
-            once, in their order.
-        vectors: see `Recurrent`.
-        mask: see `Recurrent`.
-    """
-
-    multiply: Callable[[int, tf.Tensor], tf.Tensor]
-    vectors: State
-    mask: tf.Tensor | None
-
-
-Step: TypeAlias = Callable[[Reads, State, State], tuple[tf.Tensor, State]]
-"""One time step of a cell.
-
-It takes what the state meets, what was computed of this step before, and the state. It
-returns the output and the next state.
-"""
-
-
-def plain_reads(recurrent: Recurrent) -> Reads:
-    """Returns what a step reads where nothing is kept for a gradient."""
-    matrices, vectors, mask, _ = recurrent
-    return Reads(lambda i, values: tf.matmul(values, matrices[i]), vectors, mask)
 
 
 def recur(
@@ -87,7 +42,7 @@ def recur(
     training: bool,
     unroll: bool = False,
 ) -> tuple[tf.Tensor, State]:
-    """Runs a cell over time.
+    """Runs a cell over time, as `core.recurrence.recur` describes it.
 
     Args:
         step: one step of the cell.
@@ -104,7 +59,7 @@ def recur(
         the outputs `[T, B, units]`, and the state after the last step.
     """
     if not training and (unroll or inputs[0].shape[0] == 1):
-        return _unrolled(step, plain_reads(recurrent), inputs, state)
+        return unrolled(step, plain_reads(recurrent), inputs, state)
     if not training:
         outputs, state, _, _ = _forward(
             step, recurrent, inputs, state, units, keep=False
@@ -129,16 +84,6 @@ def recur(
 
     outputs, *last = run(*tf.nest.flatten(structure))
     return outputs, tuple(last)
-
-
-def _unrolled(
-    step: Step, reads: Reads, inputs: State, state: State
-) -> tuple[tf.Tensor, State]:
-    outputs = []
-    for now in zip(*map(tf.unstack, inputs), strict=True):
-        output, state = step(reads, now, state)
-        outputs.append(output)
-    return tf.stack(outputs), state
 
 
 class _Residuals(NamedTuple):

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import tensorflow as tf
 
 from keras_trellis.backend import with_static_shape
+from keras_trellis.core.recurrence import Recurrent, Step, block_size
 from keras_trellis.engine import time_loop
 from keras_trellis.engine.gradients import only_first
-from keras_trellis.engine.recurrence import NO_SECOND_GRADIENT, Recurrent, Step, recur
+from keras_trellis.engine.recurrence import NO_SECOND_GRADIENT, recur
 from keras_trellis.types import Number, State
 
 
@@ -23,7 +23,7 @@ def recur_recomputing(
     steps, not with the number.
     """
     steps = time_loop.steps(inputs)
-    size = _block(recurrent, state, steps)
+    size = block_size(recurrent, state, steps)
     # At least one step remains: an array without elements has no shape.
     whole = (steps - 1) // size * size
     first = tuple(tensor[:whole] for tensor in inputs)
@@ -45,25 +45,6 @@ def recur_recomputing(
         outputs, state = nothing()
     last, state = recur(step, recurrent, rest, state, units, training=True)
     return tf.concat([outputs, last], axis=0), state
-
-
-def _block(recurrent: Recurrent, state: State, steps: Number) -> Number:
-    """Returns how many steps make a block.
-
-    What is kept is the state once a block, and the state, the products and what is multiplied
-    at each step of one block. This size makes the sum least.
-    """
-    state_size = sum(tensor.shape[-1] for tensor in state)
-    step_size = state_size
-    for matrix in recurrent.matrices:
-        step_size += recurrent.places * sum(matrix.shape)
-    # steps / size * state_size + size * step_size is least at the root of steps * share.
-    share = state_size / step_size
-    if isinstance(steps, int):
-        return max(1, round(math.sqrt(share * steps)))
-    size = tf.sqrt(share * tf.cast(steps, "float32"))
-    size = tf.cast(tf.round(size), "int32")
-    return tf.maximum(1, size)
 
 
 def _in_blocks(

@@ -29,12 +29,6 @@ def steps(sequences: Sequence[tf.Tensor]) -> Number:
     return known
 
 
-def swapped(sequences: tf.Tensor) -> tf.Tensor:
-    """Returns `[B, T, ...]` as `[T, B, ...]`, or the other way round."""
-    others = range(2, sequences.shape.rank)
-    return tf.transpose(sequences, [1, 0, *others])
-
-
 def array(size: Number, shape: Any, dtype: tf.DType) -> tf.TensorArray:
     """Returns an empty array of elements of a shape."""
     return tf.TensorArray(dtype, size=size, element_shape=shape)

@@ -6,18 +6,19 @@ from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, TypeAlias
 
 import keras
-import tensorflow as tf
+import numpy as np
+from keras import ops
 
 from keras_trellis import arguments
 from keras_trellis.core import checks
 from keras_trellis.core.constructors import FullSignature, constructor
 from keras_trellis.core.dropout import Rate, generator_for, next_seed, stream_mask
+from keras_trellis.core.recurrence import Recurrent, plain_reads
 from keras_trellis.core.weight_arguments import WeightArguments
-from keras_trellis.engine.recurrence import Recurrent, plain_reads
-from keras_trellis.types import Number, State
+from keras_trellis.types import Number, State, Tensor
 
-Weights: TypeAlias = Mapping[str, tf.Tensor]
-Before: TypeAlias = tf.Tensor | None
+Weights: TypeAlias = Mapping[str, Tensor]
+Before: TypeAlias = Tensor | None
 Variables: TypeAlias = dict[str, tuple[tuple[int, ...], Any]]
 """The shape of each variable by its name, and its kind.
 
@@ -66,7 +67,7 @@ class GatedCell(WeightArguments):
     square: ClassVar[bool] = False
     """Whether the input must have as many channels as the output."""
     step: Any
-    """One time step, an `engine.recurrence.Step`."""
+    """One time step, a `core.recurrence.Step`."""
     state_names: Any = ("h",)
     """The states: h, c, or x, the last input. h is the output."""
 
@@ -112,7 +113,7 @@ class GatedCell(WeightArguments):
         """Returns what the state meets in a step."""
         raise NotImplementedError
 
-    def project(self, weights: Weights, inputs: tf.Tensor, before: Before) -> State:
+    def project(self, weights: Weights, inputs: Tensor, before: Before) -> State:
         """Returns what a step reads beside the state, for all steps at once.
 
         Args:
@@ -146,10 +147,10 @@ class GatedCell(WeightArguments):
         """Returns the number of channels of each state for inputs `[B, p]`."""
         return [inputs if name == "x" else self.units for name in self.state_names]
 
-    def get_initial_state(self, batch_size: Number | None = None) -> list[tf.Tensor]:
+    def get_initial_state(self, batch_size: Number | None = None) -> list[Tensor]:
         """Returns zeros, each `[B, channels]`."""
         dtype = self.compute_dtype
-        return [tf.zeros([batch_size, size], dtype) for size in self.state_size]
+        return [ops.zeros([batch_size, size], dtype) for size in self.state_size]
 
     def build(self, inputs_shape: Sequence[int | None]) -> None:
         """Creates the variables for inputs of shape `[B, p]`."""
@@ -165,8 +166,8 @@ class GatedCell(WeightArguments):
             setattr(self, name, self._add(name, shape, kind))
 
     def call(
-        self, inputs: tf.Tensor, states: Sequence[tf.Tensor], training: bool = False
-    ) -> tuple[tf.Tensor, list[tf.Tensor]]:
+        self, inputs: Tensor, states: Sequence[Tensor], training: bool = False
+    ) -> tuple[Tensor, list[Tensor]]:
         """Returns the output `[B, units]` and the next states of inputs `[B, p]`."""
         if training and any(self._rates):
             raise ValueError(
@@ -196,17 +197,17 @@ class GatedCell(WeightArguments):
 
     # What its layer asks for
 
-    def call_seed(self, training: bool) -> tf.Tensor | None:
-        """Returns the seed of a call's masks, int32 `[2]`; None for no masks."""
+    def call_seed(self, training: bool) -> Any:
+        """Returns what a call's masks are made from, see `next_seed`; None for no masks."""
         if training and self.seed_generator is not None:
             return next_seed(self.seed_generator)
         return None
 
-    def call_weights(self, seed: tf.Tensor | None) -> dict[str, tf.Tensor]:
+    def call_weights(self, seed: Any) -> dict[str, Tensor]:
         """Returns the variables' values by name; a seed brings DropConnect."""
         weights = {}
         for name, (shape, kind) in self.variables_for(self.input_units).items():
-            value = tf.cast(getattr(self, name), self.compute_dtype)
+            value = ops.cast(getattr(self, name), self.compute_dtype)
             if kind == RECURRENT:
                 rate = self.recurrent_weight_dropout
                 mask = stream_mask(seed, name, rate, shape, value.dtype)
@@ -252,10 +253,9 @@ class GatedCell(WeightArguments):
             return ()
         missing = blocks - len(self.biases[self.variant])
         paddings = [[0, missing * self.units]]
-        return (tf.pad(weights["bias"], paddings),)
+        return (ops.pad(weights["bias"], paddings),)
 
-    def _first_bias(self, shape: Sequence[int], dtype: Any = None) -> tf.Tensor:
+    def _first_bias(self, shape: Sequence[int], dtype: Any = None) -> Tensor:
         bias = self.bias_initializer(shape, dtype=dtype)
-        return bias + tf.repeat(
-            tf.constant(self.biases[self.variant], bias.dtype), self.units
-        )
+        added = np.repeat(self.biases[self.variant], self.units)
+        return bias + ops.cast(added, bias.dtype)

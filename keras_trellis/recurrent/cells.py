@@ -9,11 +9,12 @@ from __future__ import annotations
 from typing import Any, ClassVar
 
 import keras
-import tensorflow as tf
+from keras import ops
 
+from keras_trellis import backend
 from keras_trellis.core.constructors import constructor
 from keras_trellis.core.convolution import multiply
-from keras_trellis.engine.recurrence import Recurrent, Step
+from keras_trellis.core.recurrence import Recurrent, Step
 from keras_trellis.recurrent import steps
 from keras_trellis.recurrent.cell import (
     BIAS,
@@ -24,7 +25,7 @@ from keras_trellis.recurrent.cell import (
     Variables,
     Weights,
 )
-from keras_trellis.types import State
+from keras_trellis.types import State, Tensor
 
 _registered = keras.saving.register_keras_serializable("keras_trellis")
 _ALPHA = keras.initializers.Constant(2.0)  # of the released code: alpha = 0.88
@@ -51,19 +52,19 @@ class ResidualCell(GatedCell):
 
     def recurrent(self, weights: Weights) -> Recurrent:
         """Returns alpha * U_V, the kernel of the gates, and their biases."""
-        memory = weights["recurrent_kernel"] * tf.sigmoid(weights["alpha_logit"])
+        memory = weights["recurrent_kernel"] * ops.sigmoid(weights["alpha_logit"])
         gates, _ = self._kernels(weights)
         return Recurrent((memory, gates), self.gate_biases(weights, self.gates))
 
-    def project(self, weights: Weights, inputs: tf.Tensor, before: Before) -> State:
+    def project(self, weights: Weights, inputs: Tensor, before: Before) -> State:
         """Returns the inputs and the candidate."""
         _, candidate = self._kernels(weights)
         return inputs, multiply(inputs, candidate)
 
-    def _kernels(self, weights: Weights) -> tuple[tf.Tensor, tf.Tensor]:
+    def _kernels(self, weights: Weights) -> tuple[Tensor, Tensor]:
         """Returns the kernels of the gates and of the candidate."""
         sizes = [self.gates * self.units, self.units]
-        gates, candidate = tf.split(weights["kernel"], sizes, axis=-1)
+        gates, candidate = backend.split(weights["kernel"], sizes)
         return gates, candidate
 
 
@@ -126,11 +127,11 @@ class IHCLSTMCell(ResidualCell):
         """Returns U_V, Gamma, the kernel of the gates, and their biases."""
         read = [weights["recurrent_kernel"], weights["highway_recurrent_kernel"]]
         if not self.projected:
-            read = [tf.concat(read, axis=-1)]
+            read = [ops.concatenate(read, axis=-1)]
         gates, _ = self._kernels(weights)
         return Recurrent((*read, gates), self.gate_biases(weights, self.gates))
 
-    def project(self, weights: Weights, inputs: tf.Tensor, before: Before) -> State:
+    def project(self, weights: Weights, inputs: Tensor, before: Before) -> State:
         """Returns the inputs, the candidate, and W_G x + b_G in the paper's form."""
         now = super().project(weights, inputs, before)
         if self.variant != "paper":
@@ -164,12 +165,12 @@ class SRUCell(GatedCell):
         """Returns omega."""
         return Recurrent(vectors=(weights["recurrent_kernel"],))
 
-    def project(self, weights: Weights, inputs: tf.Tensor, before: Before) -> State:
+    def project(self, weights: Weights, inputs: Tensor, before: Before) -> State:
         """Returns the inputs, the gate blocks and the candidate."""
         (bias,) = self.gate_biases(weights, 3)
         blocks = multiply(inputs, weights["kernel"]) + bias
         sizes = [2 * self.units, self.units]
-        gates, candidate = tf.split(blocks, sizes, axis=-1)
+        gates, candidate = backend.split(blocks, sizes)
         return inputs, gates, candidate
 
 
@@ -191,8 +192,10 @@ class ElementwiseResidualCell(ResidualCell):
         vectors = (self._weight(weights), *self.gate_biases(weights, self.gates))
         return Recurrent((gates,), vectors)
 
-    def _weight(self, weights: Weights) -> tf.Tensor:
-        return tf.sigmoid(weights["alpha_logit"]) * tf.tanh(weights["recurrent_kernel"])
+    def _weight(self, weights: Weights) -> Tensor:
+        return ops.sigmoid(weights["alpha_logit"]) * ops.tanh(
+            weights["recurrent_kernel"]
+        )
 
 
 @_registered
@@ -203,10 +206,10 @@ class IRCSRUCell(ElementwiseResidualCell):
     step = staticmethod(steps.irc_sru)
 
 
-def _strongly_typed(keep: tf.Tensor, read: tf.Tensor, candidate: tf.Tensor) -> State:
+def _strongly_typed(keep: Tensor, read: Tensor, candidate: Tensor) -> State:
     """Returns f, o and (1 - f) * a, which a strongly typed step reads."""
-    keep = tf.sigmoid(keep)
-    return keep, tf.sigmoid(read), (1 - keep) * candidate
+    keep = ops.sigmoid(keep)
+    return keep, ops.sigmoid(read), (1 - keep) * candidate
 
 
 @_registered
@@ -230,12 +233,14 @@ class TLSTMCell(GatedCell):
         """Returns nothing: no weight meets c."""
         return Recurrent()
 
-    def project(self, weights: Weights, inputs: tf.Tensor, before: Before) -> State:
+    def project(self, weights: Weights, inputs: Tensor, before: Before) -> State:
         """Returns f, o and (1 - f) * a."""
-        both = tf.concat([inputs, before], axis=-1)
-        kernel = tf.concat([weights["kernel"], weights["recurrent_kernel"]], axis=0)
+        both = ops.concatenate([inputs, before], axis=-1)
+        kernel = ops.concatenate(
+            [weights["kernel"], weights["recurrent_kernel"]], axis=0
+        )
         blocks = multiply(both, kernel) + weights["bias"]
-        return _strongly_typed(*tf.split(blocks, 3, axis=-1))
+        return _strongly_typed(*ops.split(blocks, 3, axis=-1))
 
 
 @_registered
@@ -262,7 +267,7 @@ class IRCTLSTMCell(ElementwiseResidualCell):
             return Recurrent()
         return super().recurrent(weights)
 
-    def project(self, weights: Weights, inputs: tf.Tensor, before: Before) -> State:
+    def project(self, weights: Weights, inputs: Tensor, before: Before) -> State:
         """Returns the inputs and the candidate; released f, o and (1 - f) * a."""
         inputs, candidate = super().project(weights, inputs, before)
         if not self.keeps_input:
@@ -271,7 +276,7 @@ class IRCTLSTMCell(ElementwiseResidualCell):
         (bias,) = self.gate_biases(weights, self.gates)
         corrected = inputs + self._weight(weights) * before
         blocks = multiply(corrected, gates) + bias
-        keep, read = tf.split(blocks, 2, axis=-1)
+        keep, read = ops.split(blocks, 2, axis=-1)
         return _strongly_typed(keep, read, candidate)
 
 
@@ -301,14 +306,14 @@ class FastGRNNCell(GatedCell):
         """Returns U, beta and kappa."""
         kernel = weights["recurrent_kernel"]
         if self.scaled:
-            beta = tf.sigmoid(weights["beta_logit"])
-            kappa = tf.sigmoid(weights["kappa_logit"])
+            beta = ops.sigmoid(weights["beta_logit"])
+            kappa = ops.sigmoid(weights["kappa_logit"])
         else:
-            beta = tf.ones([], kernel.dtype)
-            kappa = tf.zeros([], kernel.dtype)
+            beta = ops.ones([], kernel.dtype)
+            kappa = ops.zeros([], kernel.dtype)
         return Recurrent((kernel,), (beta, kappa))
 
-    def project(self, weights: Weights, inputs: tf.Tensor, before: Before) -> State:
+    def project(self, weights: Weights, inputs: Tensor, before: Before) -> State:
         """Returns the blocks of f and the candidate."""
         return (multiply(inputs, weights["kernel"]) + weights["bias"],)
 
@@ -335,5 +340,5 @@ class IRCFastGRNNCell(ResidualCell):
     def recurrent(self, weights: Weights) -> Recurrent:
         """Returns alpha * U_V, the kernel of f, beta, and the bias."""
         recurrent = super().recurrent(weights)
-        beta = tf.sigmoid(weights["beta_logit"])
+        beta = ops.sigmoid(weights["beta_logit"])
         return recurrent._replace(vectors=(beta, *recurrent.vectors))

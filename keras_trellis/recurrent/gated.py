@@ -6,15 +6,14 @@ from collections.abc import Sequence
 from typing import Any, ClassVar
 
 import keras
-import tensorflow as tf
+from keras import ops
 
+from keras_trellis import backend
 from keras_trellis.core import checks, masks, no_steps
 from keras_trellis.core.constructors import FullSignature, constructor
-from keras_trellis.core.convolution import masked, zero_rows
+from keras_trellis.core.convolution import masked, swapped, zero_rows
 from keras_trellis.core.dropout import stream_mask
-from keras_trellis.engine.recurrence import Recurrent, recur
-from keras_trellis.engine.recurrence_blocks import recur_recomputing
-from keras_trellis.engine.time_loop import swapped
+from keras_trellis.core.recurrence import Recurrent
 from keras_trellis.layers import past
 from keras_trellis.layers.inputs import (
     check_symbols,
@@ -24,8 +23,9 @@ from keras_trellis.layers.inputs import (
 )
 from keras_trellis.recurrent import cells
 from keras_trellis.recurrent.cell import GatedCell
+from keras_trellis.recurrent.loops import recur
 from keras_trellis.recurrent.steps import skipping
-from keras_trellis.types import Number, State
+from keras_trellis.types import Number, State, Tensor
 
 _registered = keras.saving.register_keras_serializable("keras_trellis")
 _LAYER_ARGUMENTS = ("name", "dtype", "trainable")
@@ -121,6 +121,16 @@ class GatedRNN(keras.layers.RNN):
     def receptive_field(self) -> None:
         """None: an output depends on all inputs up to its step."""
 
+    @property
+    def variables(self) -> list[Any]:
+        """All variables; on JAX and torch the states of a `stateful` layer too.
+
+        They are not among the `weights`. A trainer on JAX hands on what it finds here.
+        """
+        if backend.NAME == "tensorflow" or self.states is None:
+            return super().variables
+        return [*super().variables, *self.states]
+
     def get_config(self) -> dict[str, Any]:
         """Returns the constructor's arguments."""
         config = super().get_config()
@@ -150,9 +160,9 @@ class GatedRNN(keras.layers.RNN):
 
     def call(
         self,
-        sequences: tf.Tensor,
+        sequences: Tensor,
         initial_state: Any = None,
-        mask: tf.Tensor | None = None,
+        mask: Tensor | None = None,
         training: bool = False,
     ) -> Any:
         """Runs the layer, as `keras.layers.LSTM` does.
@@ -162,7 +172,8 @@ class GatedRNN(keras.layers.RNN):
             initial_state: the states, each `[B, channels]`; None for zeros, or with
                 `stateful` for those after the last call.
             mask: bool `[B, T]`, true at the valid steps. A masked step is skipped.
-            training: whether anything is dropped. A gradient of a gradient needs False.
+            training: whether anything is dropped. On TensorFlow a gradient of a gradient needs
+                False.
 
         Returns:
             the outputs `[B, T, units]`, or `[B, units]` of the last step without
@@ -174,7 +185,7 @@ class GatedRNN(keras.layers.RNN):
         sequences, mask = _checked(self, sequences, mask)
         state = self._first_state(sequences, initial_state)
 
-        def run(sequences: tf.Tensor, state: State, mask: Any) -> Any:
+        def run(sequences: Tensor, state: State, mask: Any) -> Any:
             _, outputs, after = self.inner_loop(sequences, state, mask, training)
             return outputs, after
 
@@ -198,20 +209,19 @@ class GatedRNN(keras.layers.RNN):
         check_symbols(self, sequences, initial_state)
         return super().compute_output_spec(sequences, initial_state, mask, training)
 
-    def _first_state(self, sequences: tf.Tensor, initial_state: Any) -> State:
+    def _first_state(self, sequences: Tensor, initial_state: Any) -> State:
         """Returns the state that a call begins from, each `[B, channels]`."""
-        rows = sequences.shape[0]
         if self.stateful:
             _check_rows(sequences, self.states[0].shape[0])
         if initial_state is not None:
-            initial_state = tf.nest.flatten(initial_state)
+            initial_state = keras.tree.flatten(initial_state)
             shapes = [tensor.shape for tensor in initial_state]
             check_state(shapes, self.cell.state_size)
         elif self.stateful:
-            initial_state = self.states
+            # A copy: torch assigns in place, under a gradient that needs the value.
+            initial_state = [ops.copy(variable) for variable in self.states]
         else:
-            rows = tf.shape(sequences)[0] if rows is None else rows
-            initial_state = self.get_initial_state(rows)
+            initial_state = self.get_initial_state(ops.shape(sequences)[0])
         dtype = self.compute_dtype
         return tuple(
             checks.real("initial_state", tensor, dtype) for tensor in initial_state
@@ -219,11 +229,11 @@ class GatedRNN(keras.layers.RNN):
 
     def inner_loop(
         self,
-        sequences: tf.Tensor,
-        initial_state: Sequence[tf.Tensor],
+        sequences: Tensor,
+        initial_state: Sequence[Tensor],
         mask: Any,
         training: bool = False,
-    ) -> tuple[tf.Tensor, tf.Tensor, list[tf.Tensor]]:
+    ) -> tuple[Tensor, Tensor, list[Tensor]]:
         """Returns the last output, all outputs and the last states, of one step or more."""
         seed = self.cell.call_seed(training)
         sequences, valid = _in_order(self, sequences, mask, seed)
@@ -234,7 +244,7 @@ class GatedRNN(keras.layers.RNN):
         return outputs[:, -1], outputs, list(after)
 
     def get_initial_cache(
-        self, batch_size: Number, initial_state: Sequence[tf.Tensor] | None = None
+        self, batch_size: Number, initial_state: Sequence[Tensor] | None = None
     ) -> State:
         """Returns the cache before the first time step.
 
@@ -251,8 +261,8 @@ class GatedRNN(keras.layers.RNN):
         return past.begin(state, self.cell, self.units)
 
     def stream(
-        self, sequences: tf.Tensor, cache: State, mask: tf.Tensor | None = None
-    ) -> tuple[tf.Tensor, State]:
+        self, sequences: Tensor, cache: State, mask: Tensor | None = None
+    ) -> tuple[Tensor, State]:
         """Continues sequences whose past is in `cache`; chunks equal one long pass.
 
         `stream` with one step is the step. It reads forwards and returns all outputs,
@@ -272,15 +282,15 @@ class GatedRNN(keras.layers.RNN):
 
     def _steps(
         self,
-        sequences: tf.Tensor,
+        sequences: Tensor,
         state: State,
-        valid: tf.Tensor | None,
-        seed: tf.Tensor | None = None,
+        valid: Tensor | None,
+        seed: Any = None,
         training: bool = False,
-    ) -> tuple[tf.Tensor, State]:
+    ) -> tuple[Tensor, State]:
         """Returns all outputs `[B, T, units]` and the last states."""
         cell = self.cell
-        shape = tf.shape(state[0])
+        shape = ops.shape(state[0])
         rate = cell.recurrent_dropout
         state_mask = stream_mask(seed, "states", rate, shape, sequences.dtype)
         before = None
@@ -288,7 +298,7 @@ class GatedRNN(keras.layers.RNN):
         if cell.keeps_input:
             filled = _last_inputs(sequences, valid, state[0])
             first, *others = state
-            before = tf.concat([first[:, None], filled[:, :-1]], axis=1)
+            before = ops.concatenate([first[:, None], filled[:, :-1]], axis=1)
             before = swapped(masked(before, _over_steps(state_mask)))
             last_input = (filled[:, -1],)
             state = tuple(others)
@@ -302,29 +312,32 @@ class GatedRNN(keras.layers.RNN):
         self,
         recurrent: Recurrent,
         now: State,
-        valid: tf.Tensor | None,
+        valid: Tensor | None,
         state: State,
         training: bool,
-    ) -> tuple[tf.Tensor, State]:
+    ) -> tuple[Tensor, State]:
         """Returns the outputs `[T, B, units]` and the last state; skips what is not valid."""
         step = self.cell.step
         if valid is not None:
             step = skipping(step)
-            now = (*now, tf.expand_dims(swapped(valid), -1))
-            rows = tf.shape(state[0])[0]
-            nothing = tf.zeros([rows, self.units], state[0].dtype)
-            state = (nothing, *state)
-        arguments = (step, recurrent, now, state, self.units)
-        if training and self.recompute:
-            outputs, after = recur_recomputing(*arguments)
-        else:
-            outputs, after = recur(*arguments, training=training, unroll=self.unroll)
+            now = (*now, ops.expand_dims(swapped(valid), -1))
+            state = (zero_rows(state[0], self.units), *state)
+        outputs, after = recur(
+            step,
+            recurrent,
+            now,
+            state,
+            self.units,
+            training=training,
+            unroll=self.unroll,
+            recompute=self.recompute,
+        )
         return outputs, after if valid is None else after[1:]
 
 
 def _checked(
     layer: GatedRNN, sequences: Any, mask: Any
-) -> tuple[tf.Tensor, tf.Tensor | None]:
+) -> tuple[Tensor, Tensor | None]:
     """Returns sequences in the compute dtype, and the mask `[B, T]`, once they are checked."""
     sequences = checks.real("sequences", sequences, layer.compute_dtype)
     shape = sequences.shape
@@ -334,11 +347,11 @@ def _checked(
             f"Received: sequences of shape {tuple(shape)}"
         )
     if mask is not None:
-        mask = fitting_mask(tf.nest.flatten(mask)[0], shape[:2])
+        mask = fitting_mask(keras.tree.flatten(mask)[0], shape[:2])
     return sequences, mask
 
 
-def _check_rows(sequences: tf.Tensor, expected: int) -> None:
+def _check_rows(sequences: Tensor, expected: int) -> None:
     """Refuses a batch of another size than the one that a stateful layer continues."""
     if sequences.shape[0] not in (None, expected):
         raise ValueError(
@@ -364,12 +377,11 @@ def check_state(shapes: Any, sizes: list[int]) -> None:
 
 
 def _in_order(
-    layer: GatedRNN, sequences: tf.Tensor, mask: Any, seed: tf.Tensor | None
-) -> tuple[tf.Tensor, tf.Tensor | None]:
+    layer: GatedRNN, sequences: Tensor, mask: Any, seed: Any
+) -> tuple[Tensor, Tensor | None]:
     """Returns sequences in the order of reading, dropped out, and their mask."""
-    valid = tf.nest.flatten(mask)[0] if mask is not None else None
-    rows = tf.shape(sequences)[0]
-    shape = [rows, sequences.shape[-1]]
+    valid = keras.tree.flatten(mask)[0] if mask is not None else None
+    shape = [ops.shape(sequences)[0], sequences.shape[-1]]
     dropped = stream_mask(seed, "inputs", layer.cell.dropout, shape, sequences.dtype)
     if valid is not None:
         valid = masks.flat(valid)
@@ -378,20 +390,18 @@ def _in_order(
     sequences = masked(sequences, _over_steps(dropped))
     if not layer.go_backwards:
         return sequences, valid
-    valid = None if valid is None else tf.reverse(valid, [1])
-    return tf.reverse(sequences, [1]), valid
+    valid = None if valid is None else ops.flip(valid, axis=1)
+    return ops.flip(sequences, axis=1), valid
 
 
-def _over_steps(mask: tf.Tensor | None) -> tf.Tensor | None:
+def _over_steps(mask: Tensor | None) -> Tensor | None:
     """Returns a mask `[B, C]` for sequences `[B, T, C]`."""
     if mask is None:
         return None
-    return tf.expand_dims(mask, 1)
+    return ops.expand_dims(mask, 1)
 
 
-def _last_inputs(
-    sequences: tf.Tensor, valid: tf.Tensor | None, first: tf.Tensor
-) -> tf.Tensor:
+def _last_inputs(sequences: Tensor, valid: Tensor | None, first: Tensor) -> Tensor:
     """Returns the last valid input up to and including each step, `[B, T, p]`."""
     plan = masks.packing(valid)
     return masks.unpack(masks.pack(sequences, plan), plan, first)

@@ -9,12 +9,13 @@ from __future__ import annotations
 import math
 from typing import NamedTuple
 
-import tensorflow as tf
+from keras import ops
 
+from keras_trellis import backend
 from keras_trellis.core.convolution import masked
 from keras_trellis.core.precision import at_least_float32
-from keras_trellis.engine.recurrence import Reads
-from keras_trellis.types import State
+from keras_trellis.core.recurrence import Reads
+from keras_trellis.types import State, Tensor
 
 EPSILON = 1e-5
 """What the channel normalisation adds to the variance."""
@@ -61,16 +62,16 @@ class Grid(NamedTuple):
         """L: the number of steps from an input to the last place."""
         return math.ceil(self.size / self.before)
 
-    def unfold(self, state: tf.Tensor) -> tf.Tensor:
+    def unfold(self, state: Tensor) -> Tensor:
         """Returns a state `[B, places * M]` as `[B, P, ..., M]`."""
         shape = [self.size] * self.axes
-        return tf.reshape(state, [-1, *shape, self.channels])
+        return ops.reshape(state, [-1, *shape, self.channels])
 
-    def fold(self, values: tf.Tensor) -> tf.Tensor:
+    def fold(self, values: Tensor) -> Tensor:
         """Returns `[B * places, M]` as `[B, places * M]`."""
-        return tf.reshape(values, [-1, self.places * self.channels])
+        return ops.reshape(values, [-1, self.places * self.channels])
 
-    def joined(self, inputs: tf.Tensor, hidden: tf.Tensor) -> tf.Tensor:
+    def joined(self, inputs: Tensor, hidden: Tensor) -> Tensor:
         """Returns the hidden state with the inputs `[B, M]` at the corner before it.
 
         The rest of what surrounds it is zero.
@@ -78,28 +79,28 @@ class Grid(NamedTuple):
         around = [self.before, self.after]
         corner = [self.before - 1, self.size + self.after]
         ones = [1] * self.axes
-        inputs = tf.reshape(inputs, [-1, *ones, self.channels])
+        inputs = ops.reshape(inputs, [-1, *ones, self.channels])
         hidden = self.unfold(hidden)
         return self._padded(hidden, around) + self._padded(inputs, corner)
 
-    def _padded(self, values: tf.Tensor, width: list[int]) -> tf.Tensor:
+    def _padded(self, values: Tensor, width: list[int]) -> Tensor:
         along = [width] * self.axes
-        return tf.pad(values, [[0, 0], *along, [0, 0]])
+        return ops.pad(values, [[0, 0], *along, [0, 0]])
 
-    def with_edges(self, cell: tf.Tensor) -> tf.Tensor:
+    def with_edges(self, cell: Tensor) -> Tensor:
         """Returns the memory cells surrounded by copies of those at the edge."""
         cell = self.unfold(cell)
         inner = self.size - 1
         for axis in range(1, 1 + self.axes):
-            first, _ = tf.split(cell, [1, inner], axis)
-            _, last = tf.split(cell, [inner, 1], axis)
+            first, _ = backend.split(cell, [1, inner], axis)
+            _, last = backend.split(cell, [inner, 1], axis)
             parts = [first] * self.before
             parts.append(cell)
             parts += [last] * self.after
-            cell = tf.concat(parts, axis)
+            cell = ops.concatenate(parts, axis)
         return cell
 
-    def read(self, surrounded: tf.Tensor) -> tf.Tensor:
+    def read(self, surrounded: Tensor) -> Tensor:
         """Returns what each place reads, `[B * places, taps * M]`."""
         # One axis after the other: K * axes pieces instead of K ** axes.
         for axis in range(self.axes, 0, -1):
@@ -107,28 +108,29 @@ class Grid(NamedTuple):
             for tap in range(self.kernel_size):
                 rest = self.kernel_size - 1 - tap
                 # Its gradient is a concatenation: faster than that of an index.
-                _, piece, _ = tf.split(surrounded, [tap, self.size, rest], axis)
+                _, piece, _ = backend.split(surrounded, [tap, self.size, rest], axis)
                 pieces.append(piece)
-            surrounded = tf.concat(pieces, axis=-1)
-        return tf.reshape(surrounded, [-1, self.taps * self.channels])
+            surrounded = ops.concatenate(pieces, axis=-1)
+        return ops.reshape(surrounded, [-1, self.taps * self.channels])
 
-    def last(self, state: tf.Tensor) -> tf.Tensor:
+    def last(self, state: Tensor) -> Tensor:
         """Returns the last place of a state, `[B, M]`."""
-        _, last = tf.split(state, [-1, self.channels], axis=-1)
+        others = (self.places - 1) * self.channels
+        _, last = backend.split(state, [others, self.channels])
         return last
 
 
-def rnn(grid: Grid, reads: Reads, now: State, state: State) -> tuple[tf.Tensor, State]:
+def rnn(grid: Grid, reads: Reads, now: State, state: State) -> tuple[Tensor, State]:
     """Tensorized RNN, (5) to (7): H = tanh(W_h * H^cat + b_h).
 
     H^cat is the last H with W_x x + b_x at the corner before it, and * a convolution.
     """
     blocks = _convolved(grid, reads, now, state)
-    hidden = grid.fold(tf.tanh(blocks))
+    hidden = grid.fold(ops.tanh(blocks))
     return grid.last(hidden), (hidden,)
 
 
-def lstm(grid: Grid, reads: Reads, now: State, state: State) -> tuple[tf.Tensor, State]:
+def lstm(grid: Grid, reads: Reads, now: State, state: State) -> tuple[Tensor, State]:
     """Tensorized LSTM: C = G * I + conv(C') * F;  H = tanh(C) * O.
 
     G, I, F, O and the kernels Q of conv are blocks of W_h * H^cat + b_h, see `rnn`. The
@@ -138,24 +140,24 @@ def lstm(grid: Grid, reads: Reads, now: State, state: State) -> tuple[tf.Tensor,
     _, cell = state
     channels = grid.channels
     blocks = _convolved(grid, reads, now, state)
-    sizes = [channels, 3 * channels, -1]
-    candidate, gates, kernels = tf.split(blocks, sizes, axis=-1)
-    write, keep, read = tf.split(tf.sigmoid(gates), 3, axis=-1)
+    sizes = [channels, 3 * channels, blocks.shape[-1] - 4 * channels]
+    candidate, gates, kernels = backend.split(blocks, sizes)
+    write, keep, read = ops.split(ops.sigmoid(gates), 3, axis=-1)
     if kernels.shape[-1]:
-        carried = _memory(grid, cell, tf.nn.softmax(kernels))
+        carried = _memory(grid, cell, ops.softmax(kernels))
     else:
-        carried = tf.reshape(cell, [-1, channels])
-    written = tf.tanh(candidate) * write
+        carried = ops.reshape(cell, [-1, channels])
+    written = ops.tanh(candidate) * write
     cell = written + carried * keep
     shown = cell
     _, *scale = reads.vectors
     if scale:
         shown = _normalized(cell, *scale)
-    hidden = grid.fold(tf.tanh(shown) * read)
+    hidden = grid.fold(ops.tanh(shown) * read)
     return grid.last(hidden), (hidden, grid.fold(cell))
 
 
-def _convolved(grid: Grid, reads: Reads, now: State, state: State) -> tf.Tensor:
+def _convolved(grid: Grid, reads: Reads, now: State, state: State) -> Tensor:
     """Returns W_h * H^cat + b_h, `[B * places, blocks]`."""
     (inputs,) = now
     bias, *_ = reads.vectors
@@ -164,22 +166,22 @@ def _convolved(grid: Grid, reads: Reads, now: State, state: State) -> tf.Tensor:
     return reads.multiply(0, grid.read(around)) + bias
 
 
-def _memory(grid: Grid, cell: tf.Tensor, kernels: tf.Tensor) -> tf.Tensor:
+def _memory(grid: Grid, cell: Tensor, kernels: Tensor) -> Tensor:
     """Returns for each place its kernel over the cells that it reads, `[B * places, M]`."""
     around = grid.with_edges(cell)
     shape = [-1, grid.taps, grid.channels]
-    read = tf.reshape(grid.read(around), shape)
-    kernels = tf.expand_dims(kernels, 1)
-    return tf.squeeze(tf.matmul(kernels, read), 1)
+    read = ops.reshape(grid.read(around), shape)
+    kernels = ops.expand_dims(kernels, 1)
+    return ops.squeeze(kernels @ read, 1)
 
 
-def _normalized(cell: tf.Tensor, gamma: tf.Tensor, beta: tf.Tensor) -> tf.Tensor:
+def _normalized(cell: Tensor, gamma: Tensor, beta: Tensor) -> Tensor:
     """Returns the cells of each place, of mean 0 and variance 1, times gamma, plus beta."""
     dtype = cell.dtype
     cell = at_least_float32(cell)  # half precision has no room for squares
-    cell -= tf.reduce_mean(cell, -1, keepdims=True)
-    variance = tf.reduce_mean(tf.square(cell), -1, keepdims=True)
-    cell = tf.cast(cell / tf.sqrt(variance + EPSILON), dtype)
+    cell -= ops.mean(cell, axis=-1, keepdims=True)
+    variance = ops.mean(ops.square(cell), axis=-1, keepdims=True)
+    cell = ops.cast(cell / ops.sqrt(variance + EPSILON), dtype)
     places, channels = gamma.shape
-    values = tf.reshape(cell, [-1, places, channels])
-    return tf.reshape(values * gamma + beta, [-1, channels])
+    values = ops.reshape(cell, [-1, places, channels])
+    return ops.reshape(values * gamma + beta, [-1, channels])

@@ -2,27 +2,27 @@
 
 from __future__ import annotations
 
+import functools
 import warnings
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
 import keras
 import numpy as np
-import tensorflow as tf
+from keras import ops
 
-from keras_trellis import arguments
-from keras_trellis.core import gates, masks
+from keras_trellis import arguments, backend
+from keras_trellis.core import gates, masks, stack
 from keras_trellis.core.constructors import constructor
-from keras_trellis.core.convolution import last_steps
+from keras_trellis.core.convolution import last_steps, swapped
 from keras_trellis.core.dropout import Rate, generator_for, next_seed, stream_mask
 from keras_trellis.core.gates import LSTMGate
 from keras_trellis.core.weight_arguments import WeightArguments
-from keras_trellis.engine import stack
-from keras_trellis.engine.time_loop import swapped
 from keras_trellis.layers import past
 from keras_trellis.layers.equilibrium import EquilibriumTrellisLayer
 from keras_trellis.layers.sequence import SequenceLayer
-from keras_trellis.types import Number, State
+from keras_trellis.recurrent.loops import recur
+from keras_trellis.types import Number, State, Tensor
 
 _GATE = LSTMGate()
 _PLAIN = (
@@ -269,24 +269,24 @@ class StackedLSTM(WeightArguments, SequenceLayer):
 
     def run(
         self,
-        sequences: tf.Tensor,
+        sequences: Tensor,
         initial_state: State | None,
-        mask: tf.Tensor | None,
+        mask: Tensor | None,
         training: bool,
         levels: Sequence[int],
         num_outputs: Number | None,
-    ) -> tuple[tf.Tensor, State, None]:
+    ) -> tuple[Tensor, State, None]:
         """Runs whole sequences; see `SequenceHooks.run`."""
         if initial_state is None:
-            initial_state = tuple(self.get_initial_state(tf.shape(sequences)[0]))
+            initial_state = tuple(self.get_initial_state(ops.shape(sequences)[0]))
         outputs, state = self._run(sequences, initial_state, None, mask, training)
         return last_steps(outputs, num_outputs), state, None
 
     def run_chunk(
-        self, sequences: tf.Tensor, cache: State, mask: tf.Tensor | None, training: bool
-    ) -> tuple[tf.Tensor, State]:
+        self, sequences: Tensor, cache: State, mask: Tensor | None, training: bool
+    ) -> tuple[Tensor, State]:
         """Continues sequences from a cache; see `SequenceHooks.run_chunk`."""
-        state = past.checked(self, cache, tf.shape(sequences)[0])
+        state = past.checked(self, cache, ops.shape(sequences)[0])
         before = state[-_GATE.states]  # h of the last layer
         return self._run(sequences, state, before, mask, training)
 
@@ -296,12 +296,12 @@ class StackedLSTM(WeightArguments, SequenceLayer):
 
     def _run(
         self,
-        sequences: tf.Tensor,
+        sequences: Tensor,
         state: State,
-        before: tf.Tensor | None,
-        mask: tf.Tensor | None,
+        before: Tensor | None,
+        mask: Tensor | None,
         training: bool,
-    ) -> tuple[tf.Tensor, State]:
+    ) -> tuple[Tensor, State]:
         """Runs the layers; a masked step has the output before it, first of all `before`."""
         plan = masks.packing(mask)
         packed = masks.pack(sequences, plan)
@@ -313,16 +313,16 @@ class StackedLSTM(WeightArguments, SequenceLayer):
             packed,
             by_layer,
             plan,
-            training=bool(training),
+            recur=functools.partial(recur, units=self.units, training=bool(training)),
         )
         last = swapped(outputs[-1])
-        return masks.unpack(last, plan, before), tuple(tf.nest.flatten(states))
+        return masks.unpack(last, plan, before), tuple(keras.tree.flatten(states))
 
-    def _call_layers(self, sequences: tf.Tensor, training: bool) -> list[stack.Layer]:
+    def _call_layers(self, sequences: Tensor, training: bool) -> list[stack.Layer]:
         """Returns what each layer computes with, and draws the masks of a call."""
         drops = self.dropout or self.recurrent_dropout
         seed = next_seed(self.seed_generator) if training and drops else None
-        rows = tf.shape(sequences)[0]
+        rows = ops.shape(sequences)[0]
         dtype = sequences.dtype
         layers = []
         for index in range(self.layers):
@@ -332,11 +332,11 @@ class StackedLSTM(WeightArguments, SequenceLayer):
             shape = (rows, self.units)
             rate = self.recurrent_dropout
             recurrent_mask = stream_mask(seed, f"states_{index}", rate, shape, dtype)
-            kernel = tf.cast(self.kernels[index], dtype)
+            kernel = ops.cast(self.kernels[index], dtype)
             layer = stack.Layer(
-                kernels=tuple(tf.split(kernel, sizes)),
-                recurrent_kernel=tf.cast(self.recurrent_kernels[index], dtype),
-                bias=tf.cast(self.biases[index], dtype) if self.use_bias else None,
+                kernels=tuple(backend.split(kernel, sizes, axis=0)),
+                recurrent_kernel=ops.cast(self.recurrent_kernels[index], dtype),
+                bias=ops.cast(self.biases[index], dtype) if self.use_bias else None,
                 masks=_split(mask, sizes),
                 recurrent_mask=recurrent_mask,
             )
@@ -344,12 +344,10 @@ class StackedLSTM(WeightArguments, SequenceLayer):
         return layers
 
 
-def _split(
-    mask: tf.Tensor | None, sizes: Sequence[int]
-) -> tuple[tf.Tensor | None, ...]:
+def _split(mask: Tensor | None, sizes: Sequence[int]) -> tuple[Tensor | None, ...]:
     if mask is None:
         return (None,) * len(sizes)
-    return tuple(tf.split(mask, sizes, axis=-1))
+    return tuple(backend.split(mask, sizes))
 
 
 def _own(initializer: Any) -> Any:
@@ -367,8 +365,10 @@ def _group_weights(layer: EquilibriumTrellisLayer) -> list[np.ndarray]:
     groups = layer.groups
     units = layer.units // groups
     injected = groups if layer.inject_groups else 1
-    kernel = np.asarray(layer.kernel).reshape(-1, _GATE.blocks, injected, units)
-    hidden = np.asarray(layer.recurrent_kernel)
+    kernel = ops.convert_to_numpy(layer.kernel).reshape(
+        -1, _GATE.blocks, injected, units
+    )
+    hidden = ops.convert_to_numpy(layer.recurrent_kernel)
     weights = []
     for group in range(groups):
         read = []
@@ -378,7 +378,7 @@ def _group_weights(layer: EquilibriumTrellisLayer) -> list[np.ndarray]:
             read.append(kernel[:, :, group].reshape(-1, _GATE.blocks * units))
         weights += [np.concatenate(read), hidden[group]]
         if layer.use_bias:
-            bias = np.asarray(layer.bias).reshape(_GATE.blocks, groups, units)
+            bias = ops.convert_to_numpy(layer.bias).reshape(_GATE.blocks, groups, units)
             weights.append(bias[:, group].ravel())
     return weights
 

@@ -5,19 +5,19 @@ Simplifying Gated Recurrent Neural Networks"); their numbers stand in brackets. 
 the input `[B, p]`, `h'` and `c'` are the states of the step before, `[B, n]`. `*` is
 element-wise, sig is the logistic function.
 
-A step takes what `engine.recurrence.Step` says: what the state meets, what was computed for
+A step takes what `core.recurrence.Step` says: what the state meets, what was computed for
 all steps at once, and the state.
 """
 
 from __future__ import annotations
 
-import tensorflow as tf
+from keras import ops
 
 from keras_trellis.core.convolution import masked
-from keras_trellis.engine.recurrence import Reads, Step
-from keras_trellis.types import State
+from keras_trellis.core.recurrence import Reads, Step
+from keras_trellis.types import State, Tensor
 
-Stepped = tuple[tf.Tensor, State]
+Stepped = tuple[Tensor, State]
 
 
 def irc_gru(reads: Reads, now: State, state: State) -> Stepped:
@@ -53,7 +53,7 @@ def ihc_lstm(reads: Reads, now: State, state: State) -> Stepped:
     inputs, candidate, *highway = now
     hidden, cell = state
     both = reads.multiply(0, masked(hidden, reads.mask))
-    memory, opening = tf.split(both, 2, axis=-1)
+    memory, opening = ops.split(both, 2, axis=-1)
     mixed = _highway(inputs, memory, opening, highway)
     return _lstm(reads.multiply(1, mixed), reads.vectors, candidate, cell)
 
@@ -76,7 +76,7 @@ def sru(reads: Reads, now: State, state: State) -> Stepped:
     (cell,) = state
     (omega,) = reads.vectors
     read = masked(cell, reads.mask)
-    gates = gates + omega * tf.concat([read, read], axis=-1)
+    gates = gates + omega * ops.concatenate([read, read], axis=-1)
     keep, highway = _gates(gates, (), 2)
     cell = _mixed(keep, cell, candidate)
     return _mixed(highway, cell, inputs), (cell,)
@@ -132,9 +132,9 @@ def fast_grnn(reads: Reads, now: State, state: State) -> Stepped:
     (hidden,) = state
     beta, kappa = reads.vectors
     read = reads.multiply(0, masked(hidden, reads.mask))
-    keep, candidate = tf.split(blocks + read, 2, axis=-1)
-    keep = tf.sigmoid(keep)
-    candidate = tf.tanh(candidate)
+    keep, candidate = ops.split(blocks + read, 2, axis=-1)
+    keep = ops.sigmoid(keep)
+    candidate = ops.tanh(candidate)
     hidden = keep * hidden + (beta * (1 - keep) + kappa) * candidate
     return hidden, (hidden,)
 
@@ -166,44 +166,38 @@ def skipping(step: Step) -> Step:
         output, after = step(reads, now[:-1], state[1:])
         new = (output, *after)
         pairs = zip(new, state, strict=True)
-        results = [tf.where(valid, *pair) for pair in pairs]
+        results = [ops.where(valid, *pair) for pair in pairs]
         return results[0], tuple(results)
 
     return skip
 
 
-def _corrected(reads: Reads, inputs: tf.Tensor, hidden: tf.Tensor) -> tf.Tensor:
+def _corrected(reads: Reads, inputs: Tensor, hidden: Tensor) -> Tensor:
     """Returns v = x + alpha * (U_V h'); the matrix holds alpha already."""
     return inputs + reads.multiply(0, masked(hidden, reads.mask))
 
 
 def _highway(
-    inputs: tf.Tensor, memory: tf.Tensor, opening: tf.Tensor, highway: list[tf.Tensor]
-) -> tf.Tensor:
+    inputs: Tensor, memory: Tensor, opening: Tensor, highway: list[Tensor]
+) -> Tensor:
     for addend in highway:
         opening = opening + addend
-    return _mixed(tf.sigmoid(opening), memory, inputs)
+    return _mixed(ops.sigmoid(opening), memory, inputs)
 
 
-def _gates(
-    blocks: tf.Tensor, bias: State | list[tf.Tensor], count: int
-) -> list[tf.Tensor]:
+def _gates(blocks: Tensor, bias: State | list[Tensor], count: int) -> list[Tensor]:
     for addend in bias:
         blocks = blocks + addend
-    return tf.split(tf.sigmoid(blocks), count, axis=-1)
+    return ops.split(ops.sigmoid(blocks), count, axis=-1)
 
 
-def _lstm(
-    blocks: tf.Tensor, bias: State, candidate: tf.Tensor, cell: tf.Tensor
-) -> Stepped:
+def _lstm(blocks: Tensor, bias: State, candidate: Tensor, cell: Tensor) -> Stepped:
     forget, write, read = _gates(blocks, bias, 3)
     cell = forget * cell + write * candidate
-    hidden = read * tf.tanh(cell)
+    hidden = read * ops.tanh(cell)
     return hidden, (hidden, cell)
 
 
-def _mixed(
-    gate: tf.Tensor, open_value: tf.Tensor, closed_value: tf.Tensor
-) -> tf.Tensor:
+def _mixed(gate: Tensor, open_value: Tensor, closed_value: Tensor) -> Tensor:
     """Returns gate * open_value + (1 - gate) * closed_value."""
     return gate * open_value + (1 - gate) * closed_value

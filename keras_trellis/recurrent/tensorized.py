@@ -7,14 +7,14 @@ from collections.abc import Sequence
 from typing import Any
 
 import keras
-import tensorflow as tf
+import numpy as np
+from keras import ops
 
 from keras_trellis import arguments
 from keras_trellis.core import masks
 from keras_trellis.core.constructors import constructor
-from keras_trellis.core.convolution import multiply
-from keras_trellis.engine.recurrence import Recurrent, recur
-from keras_trellis.engine.time_loop import swapped
+from keras_trellis.core.convolution import multiply, swapped
+from keras_trellis.core.recurrence import Recurrent
 from keras_trellis.recurrent import grid
 from keras_trellis.recurrent.cell import (
     BIAS,
@@ -26,7 +26,8 @@ from keras_trellis.recurrent.cell import (
     Weights,
 )
 from keras_trellis.recurrent.gated import GatedRNN, check_state
-from keras_trellis.types import State
+from keras_trellis.recurrent.loops import recur
+from keras_trellis.types import State, Tensor
 
 _registered = keras.saving.register_keras_serializable("keras_trellis")
 _STEPS = {"lstm": (("H", "C"), grid.lstm), "rnn": (("H",), grid.rnn)}
@@ -150,20 +151,20 @@ class TensorizedLSTMCell(GatedCell):
     def recurrent(self, weights: Weights) -> Recurrent:
         """Returns W_h as the matrix of what a place reads, b_h, Gamma and Beta."""
         kernel = weights["recurrent_kernel"]
-        matrix = tf.reshape(kernel, [-1, kernel.shape[-1]])
+        matrix = ops.reshape(kernel, [-1, kernel.shape[-1]])
         vectors = [weights["bias"]]
         for name in ("gamma", "beta"):
             if name in weights:
-                vectors.append(tf.reshape(weights[name], [-1, self.units]))
+                vectors.append(ops.reshape(weights[name], [-1, self.units]))
         return Recurrent((matrix,), tuple(vectors), places=self.grid.places)
 
-    def project(self, weights: Weights, inputs: tf.Tensor, before: Before) -> State:
+    def project(self, weights: Weights, inputs: Tensor, before: Before) -> State:
         """Returns W_x x + b_x, what is put before the first place."""
         return (multiply(inputs, weights["kernel"]) + weights["input_bias"],)
 
     def call(
-        self, inputs: tf.Tensor, states: Sequence[tf.Tensor], training: bool = False
-    ) -> tuple[tf.Tensor, list[tf.Tensor]]:
+        self, inputs: Tensor, states: Sequence[Tensor], training: bool = False
+    ) -> tuple[Tensor, list[Tensor]]:
         """Returns the last place of H, `[B, channels]`, and H and C after the step."""
         check_state([tensor.shape for tensor in states], self.state_size)
         return super().call(inputs, states, training)
@@ -174,15 +175,13 @@ class TensorizedLSTMCell(GatedCell):
         config["channels"] = config.pop("units")
         return config | {name: getattr(self, name) for name in _OWN}
 
-    def _first_bias(self, shape: Sequence[int], dtype: Any = None) -> tf.Tensor:
+    def _first_bias(self, shape: Sequence[int], dtype: Any = None) -> Tensor:
         bias = self.bias_initializer(shape, dtype=dtype)
         if self.cell == "rnn":
             return bias
-        value = tf.cast(self.forget_bias, bias.dtype)
-        forget = tf.fill([self.units], value)
-        before = 2 * self.units
-        after = shape[0] - before - self.units
-        return bias + tf.pad(forget, [[before, after]])
+        added = np.zeros(shape)
+        added[2 * self.units : 3 * self.units] = self.forget_bias
+        return bias + ops.cast(added, bias.dtype)
 
 
 @_registered
@@ -248,10 +247,10 @@ class TensorizedLSTM(GatedRNN):
         self,
         recurrent: Recurrent,
         now: State,
-        valid: tf.Tensor | None,
+        valid: Tensor | None,
         state: State,
         training: bool,
-    ) -> tuple[tf.Tensor, State]:
+    ) -> tuple[Tensor, State]:
         """Returns the outputs in their places, and the state before the further steps."""
         plan = None
         if valid is not None:
@@ -261,18 +260,18 @@ class TensorizedLSTM(GatedRNN):
         outputs, after = super()._run(recurrent, now, valid, state, training)
         if self.delay and not self.delayed:
             ahead = self._run_ahead(recurrent, now[0], after, training)
-            outputs = tf.concat([outputs, ahead], axis=0)[self.delay :]
+            outputs = ops.concatenate([outputs, ahead], axis=0)[self.delay :]
         if plan is not None:
             outputs = swapped(masks.unpack(swapped(outputs), plan))
         return outputs, after
 
     def _run_ahead(
-        self, recurrent: Recurrent, now: tf.Tensor, state: State, training: bool
-    ) -> tf.Tensor:
+        self, recurrent: Recurrent, now: Tensor, state: State, training: bool
+    ) -> Tensor:
         """Returns the outputs of the further steps, `[delay, B, channels]`."""
-        steps, rows, channels = now.shape
-        rows = tf.shape(now)[1] if rows is None else rows
-        nothing = tf.zeros([self.delay, rows, channels], now.dtype)
+        steps = now.shape[0]
+        _, rows, channels = ops.shape(now)
+        nothing = ops.zeros([self.delay, rows, channels], now.dtype)
         ahead, _ = recur(
             self.cell.step,
             recurrent,
