@@ -3,17 +3,8 @@
 import importlib
 from typing import TYPE_CHECKING, Any
 
-import keras
-
-if keras.backend.backend() != "tensorflow":
-    raise ImportError(
-        "keras_trellis needs Keras on the TensorFlow backend. Received: the backend "
-        f"{keras.backend.backend()!r}. Set the environment variable KERAS_BACKEND=tensorflow "
-        "before Keras is imported."
-    )
-
-from keras_trellis import convert, heads, recurrent  # noqa: E402
-from keras_trellis.core.gates import (  # noqa: E402
+from keras_trellis import convert, heads, recurrent
+from keras_trellis.core.gates import (
     FastGRNNGate,
     Gate,
     GRUGate,
@@ -22,17 +13,17 @@ from keras_trellis.core.gates import (  # noqa: E402
     LSTMGate,
     TanhGate,
 )
-from keras_trellis.core.receptive_field import depth_for, receptive_field  # noqa: E402
-from keras_trellis.layers import moved  # noqa: E402
-from keras_trellis.layers.equilibrium import EquilibriumTrellisLayer  # noqa: E402
-from keras_trellis.layers.recurrent import RecurrentLayer  # noqa: E402
-from keras_trellis.layers.sequence import SequenceLayer  # noqa: E402
-from keras_trellis.layers.trellis import TrellisLayer  # noqa: E402
-from keras_trellis.models.classifier import TrellisClassifier  # noqa: E402
-from keras_trellis.models.language_model import TrellisLM  # noqa: E402
-from keras_trellis.models.losses import LossTerms  # noqa: E402
-from keras_trellis.recurrent.tensorized import TensorizedLSTM  # noqa: E402
-from keras_trellis.types import Cache, Convergence, State  # noqa: E402
+from keras_trellis.core.receptive_field import depth_for, receptive_field
+from keras_trellis.layers import moved
+from keras_trellis.layers.equilibrium import EquilibriumTrellisLayer
+from keras_trellis.layers.recurrent import RecurrentLayer
+from keras_trellis.layers.sequence import SequenceLayer
+from keras_trellis.layers.trellis import TrellisLayer
+from keras_trellis.models.classifier import TrellisClassifier
+from keras_trellis.models.language_model import TrellisLM
+from keras_trellis.models.losses import LossTerms
+from keras_trellis.recurrent.tensorized import TensorizedLSTM
+from keras_trellis.types import Cache, Convergence, State
 
 __all__ = [
     "Cache",

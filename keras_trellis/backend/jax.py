@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.experimental.sparse
@@ -28,15 +28,18 @@ def to_tensor(value: Any) -> jax.Array:
     Raises:
         TypeError, ValueError: it is no array, or holds integers that JAX would cut off.
     """
+    if isinstance(value, keras.Variable):
+        return value.value
     if isinstance(value, jax.Array):
         return value
     array = np.asarray(value)
-    tensor = jnp.asarray(array)
-    if array.dtype.kind in "iu" and not np.array_equal(array, tensor):
-        raise ValueError(
-            f"integers beyond {tensor.dtype}, the widest without JAX_ENABLE_X64=1"
-        )
-    return tensor
+    if array.dtype.kind in "iu":
+        widest = jax.dtypes.canonicalize_dtype(array.dtype)
+        if not np.array_equal(array, array.astype(widest)):
+            raise ValueError(
+                f"integers beyond {widest}, the widest without JAX_ENABLE_X64=1"
+            )
+    return jnp.asarray(array)
 
 
 def dtype_name(dtype: Any) -> str:
@@ -63,6 +66,11 @@ def static_value(number: Any) -> int:
 
 def with_static_shape(tensor: jax.Array, other: jax.Array) -> jax.Array:
     """Returns the tensor: all shapes are known."""
+    return tensor
+
+
+def with_sizes(tensor: jax.Array, sizes: Any) -> jax.Array:
+    """Returns the tensor: all sizes are known."""
     return tensor
 
 
@@ -123,6 +131,148 @@ def split(tensor: jax.Array, sizes: Sequence[int], axis: int = -1) -> list[jax.A
     return jnp.split(tensor, np.cumsum(sizes)[:-1], axis)
 
 
+def take(values: jax.Array, places: Any, axis: int = 0) -> jax.Array:
+    """Returns the slices along an axis at places, integers of any shape, each within the axis."""
+    return jnp.take(values, jnp.asarray(places), axis=axis)
+
+
+def argmax(values: jax.Array) -> jax.Array:
+    """Returns the place of the largest of `[..., N]`, of equals the first: int32 `[...]`."""
+    return jnp.argmax(values, axis=-1).astype("int32")
+
+
+def matmul(
+    one: jax.Array,
+    other: jax.Array,
+    transpose_one: bool = False,
+    transpose_other: bool = False,
+) -> jax.Array:
+    """Returns the product of two matrices, each transposed first if it says so."""
+    return (one.T if transpose_one else one) @ (other.T if transpose_other else other)
+
+
+def custom_gradient(function: Callable) -> Callable:
+    """Returns a function with a gradient of its own.
+
+    Args:
+        function: from tensors to a tuple of tensors, and to the function from the gradients with
+            respect to these to those with respect to the arguments.
+    """
+
+    def with_rule(*arguments: jax.Array) -> tuple:
+        results, gradient = function(*arguments)
+        return results, lambda sums: tuple(gradient(*sums))
+
+    return jax.custom_gradient(with_rule)
+
+
+def compiled(function: Callable, model: Any, sizes: Sequence[str]) -> Callable:
+    """Returns a function compiled by `jax.jit`, once for each of the shapes and sizes it gets.
+
+    Args:
+        function: a function of tensors that reads the variables of a model.
+        model: the model.
+        sizes: the names of the arguments that are sizes, given by name.
+    """
+
+    # A variable that a compiled function reads by itself would stay what it was then.
+    def stateless(values: list, *arguments: Any, **named: Any) -> Any:
+        mapping = list(zip(model.variables, values, strict=True))
+        with keras.StatelessScope(state_mapping=mapping):
+            return function(*arguments, **named)
+
+    program = jax.jit(stateless, static_argnames=sizes)
+
+    def call(*arguments: Any, **named: Any) -> Any:
+        values = [variable.value for variable in model.variables]
+        return program(values, *arguments, **named)
+
+    return call
+
+
+class _Block(NamedTuple):
+    """Consecutive rows, or words, of `[N, ...]`.
+
+    An array has a size that is known when it is compiled. So a block has always `most` rows, from
+    `begin` on, of which those that `counts` says are meant.
+    """
+
+    begin: jax.Array
+    most: int
+    counts: jax.Array
+
+    def slice(self, values: jax.Array, other: float = 0) -> jax.Array:
+        """Returns the block's rows of `[N, ...]`, `other` in those that do not count."""
+        rows = jax.lax.dynamic_slice_in_dim(values, self.begin, self.most)
+        return jnp.where(self._columns(rows), rows, other)
+
+    def places(self, size: int) -> jax.Array:
+        """Returns which of N rows the block has, int32."""
+        return self.begin + jnp.arange(self.most, dtype="int32")
+
+    def only(self, values: jax.Array, other: float) -> jax.Array:
+        """Returns `[..., rows of the block]`, `other` in those that do not count."""
+        return jnp.where(self.counts, values, other)
+
+    def add_to(self, values: jax.Array, rows: jax.Array) -> jax.Array:
+        """Adds rows to `[N, ...]` at the places of the block."""
+        before = jax.lax.dynamic_slice_in_dim(values, self.begin, self.most)
+        rows = jnp.where(self._columns(rows), rows, 0)
+        return jax.lax.dynamic_update_slice_in_dim(
+            values, before + rows, self.begin, axis=0
+        )
+
+    def _columns(self, rows: jax.Array) -> jax.Array:
+        return self.counts.reshape([-1] + [1] * (rows.ndim - 1))
+
+
+def fold_blocks(
+    body: Callable[[Any, Any], Any],
+    sums: Any,
+    row_range: tuple[Any, Any],
+    limit: int,
+    size: int,
+) -> Any:
+    """Applies a function to one block of rows after another.
+
+    Args:
+        body: (block, sums) to the next sums. A block has `slice`, `places`, `only` and `add_to`.
+        sums: a nest of tensors.
+        row_range: the first row, and the one after the last.
+        limit: the most rows of a block.
+        size: N, the number of all rows.
+
+    Returns:
+        the last sums.
+    """
+    start, stop = row_range
+    most = min(size, limit)
+
+    def step(loop: tuple) -> tuple:
+        first, sums = loop
+        begin = jnp.minimum(first, size - most)
+        places = begin + jnp.arange(most, dtype="int32")
+        counts = (places >= first) & (places < stop)
+        return first + limit, body(_Block(begin, most, counts), sums)
+
+    def unfinished(loop: tuple) -> jax.Array:
+        return loop[0] < stop
+
+    loop = jnp.asarray(start, "int32"), sums
+    _, sums = jax.lax.while_loop(unfinished, step, loop)
+    return sums
+
+
+def num_replicas() -> int:
+    """Returns 1: Keras's distribution on JAX has one program over all devices."""
+    return 1
+
+
+def replica_sum(value: jax.Array) -> jax.Array:
+    """Returns the value, which is that of all devices."""
+    return value
+
+
 def verified(tensor: jax.Array, holds: Any, message: str, *data: Any) -> Any:
     """Returns a tensor once something holds.
 
@@ -172,3 +322,35 @@ def dropout_mask(
     """
     is_retained = keras.random.uniform(shape, seed=seed) >= rate
     return is_retained.astype(dtype) / jnp.asarray(1 - rate, dtype)
+
+
+def row_seeds(number: int | None, rows: int) -> jax.Array:
+    """Returns one key a row, `[B]`.
+
+    Args:
+        number: any integer, of which 64 bits count; None: drawn at random.
+        rows: B.
+    """
+    if number is None:
+        low, high = keras.random.randint([2], 0, 2**31 - 1)
+    else:
+        low, high = number & (2**32 - 1), number >> 32 & (2**32 - 1)
+    words = jnp.stack([jnp.asarray(high, "uint32"), jnp.asarray(low, "uint32")])
+    # By name, so that a seed means the same whatever JAX's default generator is.
+    key = jax.random.wrap_key_data(words, impl="threefry2x32")
+    return jax.vmap(jax.random.fold_in, (None, 0))(key, jnp.arange(rows))
+
+
+def row_bits(seeds: jax.Array, numbers: jax.Array, count: int) -> jax.Array:
+    """Returns uniform uint32 numbers `[B, count]`; a row's depend on its seed and number alone.
+
+    Args:
+        seeds: from `row_seeds`.
+        numbers: integers `[B]`.
+        count: how many to draw for each row.
+    """
+
+    def bits(seed: jax.Array, number: jax.Array) -> jax.Array:
+        return jax.random.bits(jax.random.fold_in(seed, number), (count,), "uint32")
+
+    return jax.vmap(bits)(seeds, numbers)

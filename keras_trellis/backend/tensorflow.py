@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Callable, Sequence
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import keras
+import numpy as np
 import tensorflow as tf
 
 from keras_trellis.types import Number
@@ -90,6 +91,11 @@ def with_static_shape(tensor: tf.Tensor, other: tf.Tensor) -> tf.Tensor:
     if known:
         return tensor
     return tf.ensure_shape(tensor, other.shape)
+
+
+def with_sizes(tensor: tf.Tensor, sizes: Sequence[int | None]) -> tf.Tensor:
+    """Returns a tensor whose graph knows these sizes; None: any size."""
+    return tf.ensure_shape(tensor, sizes)
 
 
 Trackable: TypeAlias = tf.Module
@@ -176,6 +182,142 @@ def split(tensor: tf.Tensor, sizes: Sequence[int], axis: int = -1) -> list[tf.Te
     return tf.split(tensor, sizes, axis)
 
 
+def take(values: tf.Tensor, places: Any, axis: int = 0) -> tf.Tensor:
+    """Returns the slices along an axis at places, integers of any shape, each within the axis."""
+    return tf.gather(values, places, axis=axis)
+
+
+def argmax(values: tf.Tensor) -> tf.Tensor:
+    """Returns the place of the largest of `[..., N]`, of equals the first: int32 `[...]`."""
+    return tf.argmax(values, axis=-1, output_type=tf.int32)
+
+
+def matmul(
+    one: tf.Tensor,
+    other: tf.Tensor,
+    transpose_one: bool = False,
+    transpose_other: bool = False,
+) -> tf.Tensor:
+    """Returns the product of two matrices, each transposed first if it says so."""
+    return tf.matmul(one, other, transpose_a=transpose_one, transpose_b=transpose_other)
+
+
+def custom_gradient(function: Callable) -> Callable:
+    """Returns a function with a gradient of its own.
+
+    Args:
+        function: from tensors to a tuple of tensors, and to the function from the gradients with
+            respect to these to those with respect to the arguments.
+    """
+    return tf.custom_gradient(function)
+
+
+def compiled(function: Callable, model: Any, sizes: Sequence[str]) -> Callable:
+    """Returns a function as a graph, which is traced once for all sizes and lengths.
+
+    Args:
+        function: a function of tensors that reads the variables of a model.
+        model: the model.
+        sizes: the names of the arguments that are sizes, given by name.
+    """
+    graph = tf.function(function, reduce_retracing=True)
+
+    def call(*arguments: Any, **named: Any) -> Any:
+        for name in sizes:
+            named[name] = tf.convert_to_tensor(named[name])
+        return graph(*arguments, **named)
+
+    return call
+
+
+class _Block(NamedTuple):
+    """Consecutive rows, or words, of `[N, ...]`.
+
+    `slice` cuts twice: first `most` rows from `begin`, then `size` of these from `offset`. XLA
+    knows `most`, so it computes no more rows than that.
+    """
+
+    begin: tf.Tensor
+    most: tf.Tensor
+    offset: tf.Tensor
+    size: tf.Tensor
+
+    def slice(self, values: tf.Tensor, other: float = 0) -> tf.Tensor:
+        """Returns the block's rows of `[N, ...]`; there are no others."""
+        ahead = _cut(values, self.begin, self.most)
+        return _cut(ahead, self.offset, self.size)
+
+    def places(self, size: tf.Tensor | int) -> tf.Tensor:
+        """Returns which of N rows the block has, int32."""
+        return self.slice(tf.range(size))
+
+    def only(self, values: tf.Tensor, other: float) -> tf.Tensor:
+        """Returns `[..., rows of the block]`: all of them count."""
+        return values
+
+    def add_to(self, values: tf.Tensor, rows: tf.Tensor) -> tf.Tensor:
+        """Adds rows to `[N, ...]` at the places of the block."""
+        places = self.places(tf.shape(values)[0])
+        return tf.tensor_scatter_nd_add(values, places[:, None], rows)
+
+
+def _cut(values: tf.Tensor, begin: tf.Tensor, size: tf.Tensor) -> tf.Tensor:
+    others = tf.shape(values)[1:]
+    begins = tf.concat([[begin], tf.zeros_like(others)], axis=0)
+    sizes = tf.concat([[size], others], axis=0)
+    return tf.slice(values, begins, sizes)
+
+
+def fold_blocks(
+    body: Callable[[Any, Any], Any],
+    sums: Any,
+    row_range: tuple[Number, Number],
+    limit: int,
+    size: Number,
+) -> Any:
+    """Applies a function to one block of rows after another.
+
+    Args:
+        body: (block, sums) to the next sums. A block has `slice`, `places`, `only` and `add_to`.
+        sums: a nest of tensors.
+        row_range: the first row, and the one after the last.
+        limit: the most rows of a block.
+        size: N, the number of all rows.
+
+    Returns:
+        the last sums.
+    """
+    start, stop = row_range
+
+    def step(first: tf.Tensor, sums: Any) -> tuple:
+        most = tf.minimum(size, limit)
+        begin = tf.minimum(first, size - most)
+        block = _Block(begin, most, first - begin, tf.minimum(limit, stop - first))
+        return first + block.size, body(block, sums)
+
+    def unfinished(first: tf.Tensor, _: Any) -> tf.Tensor:
+        return first < stop
+
+    # One block at a time: TensorFlow would start the next ones early, and hold their results.
+    _, sums = tf.while_loop(
+        unfinished, step, (tf.convert_to_tensor(start), sums), parallel_iterations=1
+    )
+    return sums
+
+
+def num_replicas() -> int:
+    """Returns how many replicas of a model train together."""
+    return tf.distribute.get_strategy().num_replicas_in_sync
+
+
+def replica_sum(value: tf.Tensor) -> tf.Tensor:
+    """Returns the sum of a value over all replicas."""
+    replica = tf.distribute.get_replica_context()
+    if replica is None or replica.num_replicas_in_sync == 1:
+        return value
+    return replica.all_reduce(tf.distribute.ReduceOp.SUM, value)
+
+
 def verified(tensor: tf.Tensor, holds: tf.Tensor, message: str, *data: Any) -> Any:
     """Returns a tensor once something holds.
 
@@ -256,3 +398,36 @@ def uniform_bits(shape: Shape, seed: tf.Tensor) -> tf.Tensor:
     return tf.random.stateless_uniform(
         shape, seed, minval=None, maxval=None, dtype=tf.uint32, alg=_GENERATOR
     )
+
+
+def row_seeds(number: int | None, rows: Number) -> tf.Tensor:
+    """Returns one seed a row, int64 `[B, 2]`: the number, and the row's own.
+
+    Args:
+        number: any integer, of which 64 bits count; None: drawn at random.
+        rows: B.
+    """
+    if number is None:
+        seed = tf.random.uniform([], maxval=tf.int64.max, dtype=tf.int64)
+    else:
+        seed = np.array(number & (2**64 - 1), np.uint64).astype(np.int64)
+    places = tf.range(tf.cast(rows, tf.int64))
+    return tf.stack([tf.fill(tf.shape(places), seed), places], axis=-1)
+
+
+def row_bits(seeds: tf.Tensor, numbers: tf.Tensor, count: Number) -> tf.Tensor:
+    """Returns uniform uint32 numbers `[B, count]`; a row's depend on its seed and number alone.
+
+    Args:
+        seeds: from `row_seeds`.
+        numbers: integers `[B]`.
+        count: how many to draw for each row.
+    """
+
+    def bits(row: tuple[tf.Tensor, tf.Tensor]) -> tf.Tensor:
+        return uniform_bits([count], fold_in(*row))
+
+    known = count if isinstance(count, int) else None
+    result = tf.TensorSpec([known], tf.uint32)
+    numbers = tf.cast(numbers, seeds.dtype)
+    return tf.map_fn(bits, (seeds, numbers), fn_output_signature=result)

@@ -48,7 +48,8 @@ def integers(name: str, value: Any) -> Tensor:
         raise ValueError(
             f"`{name}` must be integers. Received: {name} of dtype {dtype}"
         )
-    return ops.cast(tensor, "int32" if dtype in _NARROW else "int64")
+    is_narrow = is_empty or dtype in _NARROW
+    return ops.cast(tensor, "int32" if is_narrow else "int64")
 
 
 def sizes(tensor: Tensor) -> list[Any]:

@@ -17,18 +17,27 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import keras
-import numpy as np
-import tensorflow as tf
+from keras_trellis import backend
 
-from keras_trellis.export import saving, versions
-from keras_trellis.export.cards import NOT_STATED, card
-from keras_trellis.export.classifier import ClassifierEndpoints
-from keras_trellis.export.language_model import LanguageModelEndpoints
-from keras_trellis.export.tokenizer import Standardize, Tokenizer, check_vocabulary
-from keras_trellis.export.weights import PRECISIONS, Weights, inference_model
-from keras_trellis.models.classifier import TrellisClassifier
-from keras_trellis.models.language_model import TrellisLM
+if backend.NAME != "tensorflow":
+    raise ImportError(
+        "keras_trellis.export writes SavedModels, which TensorFlow runs. Received: Keras on the "
+        f"backend {backend.NAME!r}. Save the model as a .keras file, and export it in a process "
+        "with KERAS_BACKEND=tensorflow."
+    )
+
+import keras  # noqa: E402
+import numpy as np  # noqa: E402
+import tensorflow as tf  # noqa: E402
+
+from keras_trellis.export import saving, versions  # noqa: E402
+from keras_trellis.export.cards import NOT_STATED, card  # noqa: E402
+from keras_trellis.export.classifier import ClassifierEndpoints  # noqa: E402
+from keras_trellis.export.language_model import LanguageModelEndpoints  # noqa: E402
+from keras_trellis.export.tokenizer import Standardize, Tokenizer, check_vocabulary  # noqa: E402
+from keras_trellis.export.weights import PRECISIONS, Weights, inference_model  # noqa: E402
+from keras_trellis.models.classifier import TrellisClassifier  # noqa: E402
+from keras_trellis.models.language_model import TrellisLM  # noqa: E402
 
 __all__ = [
     "PRECISIONS",

@@ -8,9 +8,10 @@ from collections.abc import Sequence
 from typing import Any
 
 import keras
-import tensorflow as tf
+from keras import ops
 
-from keras_trellis import arguments
+from keras_trellis import arguments, backend
+from keras_trellis.core import checks
 from keras_trellis.core.precision import at_least_float32
 from keras_trellis.heads.blockwise import Chain, add_blockwise_nll, blockwise_nll
 from keras_trellis.heads.head import (
@@ -19,6 +20,7 @@ from keras_trellis.heads.head import (
     dense_logits,
     require_tied_sizes,
 )
+from keras_trellis.types import Tensor
 
 
 @keras.saving.register_keras_serializable("keras_trellis")
@@ -65,8 +67,7 @@ class AdaptiveSoftmax(Head):
                 f"`cutoffs` must be less than the vocabulary's size, {words}. "
                 f"Received: cutoffs={self.cutoffs}"
             )
-        edges = (0, *self.cutoffs, words)
-        self._sizes = [end - begin for begin, end in itertools.pairwise(edges)]
+        self._ranges = list(itertools.pairwise((0, *self.cutoffs, words)))
         clusters = len(self.cutoffs)
         self.bias = self._add_bias(words)
         self.tail_vectors = self.add_weight(
@@ -76,64 +77,62 @@ class AdaptiveSoftmax(Head):
             name="tail_bias", shape=(clusters,), initializer="zeros", autocast=False
         )
 
-    def log_probs(
-        self, features: tf.Tensor, table: Any, training: bool = False
-    ) -> tf.Tensor:
+    def log_probs(self, features: Tensor, table: Any, training: bool = False) -> Tensor:
         """Returns log-probabilities `[..., V]` in at least float32."""
-        words = tf.split(tf.convert_to_tensor(table), self._sizes)
-        biases = tf.split(tf.convert_to_tensor(self.bias), self._sizes)
+        words = _cut(backend.to_tensor(table), self._ranges)
+        biases = _cut(backend.to_tensor(self.bias), self._ranges)
         words[0], biases[0] = self._with_tokens(words[0], biases[0])
         softmaxes = []
         for cluster in zip(words, biases, strict=True):
             logits = dense_logits(features, *cluster)
-            softmaxes.append(tf.nn.log_softmax(logits))
+            softmaxes.append(ops.log_softmax(logits))
         first, *tails = softmaxes
-        tokens: list[tf.Tensor]
-        frequent, *tokens = tf.split(
-            first, [self.cutoffs[0], *[1] * len(tails)], axis=-1
-        )
-        parts = [frequent]
-        for token, tail in zip(tokens, tails, strict=True):
+        frequent = self.cutoffs[0]
+        parts = [first[..., :frequent]]
+        for place, tail in enumerate(tails, start=frequent):
+            token = first[..., place : place + 1]
             parts.append(token + tail)
-        return tf.concat(parts, axis=-1)
+        return ops.concatenate(parts, axis=-1)
 
     def nll(
         self,
-        features: tf.Tensor,
-        targets: tf.Tensor,
+        features: Tensor,
+        targets: Tensor,
         table: Any,
         training: bool = False,
         plain: bool = False,
-    ) -> tf.Tensor:
+    ) -> Tensor:
         """Returns the negative log-likelihood of each target; see `Head.nll` and `plain_nll`."""
-        targets = tf.cast(broadcast_targets(targets, features), tf.int32)
-        labels = tf.reshape(targets, [-1])
-        rows = tf.reshape(features, [-1, features.shape[-1]])
+        targets = ops.cast(broadcast_targets(targets, features), "int32")
+        labels = ops.reshape(targets, [-1])
+        rows = ops.reshape(features, [-1, features.shape[-1]])
         # Sort the targets by cluster, so that those of a cluster are consecutive.
-        order = tf.argsort(self._target_clusters(labels))
+        order = ops.argsort(self._target_clusters(labels))
         nll = self._sorted_nll(
-            tf.gather(rows, order), tf.gather(labels, order), table, plain
+            backend.take(rows, order), backend.take(labels, order), table, plain
         )
-        nll = tf.gather(nll, tf.math.invert_permutation(order))
-        return tf.reshape(nll, tf.shape(targets))
+        nll = ops.scatter(order[:, None], nll, checks.sizes(labels))
+        return ops.reshape(nll, checks.sizes(targets))
 
     plain_nll = functools.partialmethod(nll, plain=True)
 
     def _sorted_nll(
         self,
-        rows: tf.Tensor,
-        targets: tf.Tensor,
+        rows: Tensor,
+        targets: Tensor,
         table: Any,
         plain: bool,
-    ) -> tf.Tensor:
+    ) -> Tensor:
         """Returns the nll of targets `[N]` that are sorted by cluster."""
         places = self._target_clusters(targets)
-        numbers = tf.range(1, len(self.cutoffs) + 2)
-        edges = tf.unstack(tf.searchsorted(places, numbers))
-        words = tf.convert_to_tensor(table)
-        zeros = tf.zeros_like(at_least_float32(rows[:, 0]))
-        chain: Chain = rows, zeros, words, tf.convert_to_tensor(self.bias)
-        clusters = itertools.pairwise((*self.cutoffs, words.shape[0]))
+        edges = [
+            ops.sum(ops.cast(places < number, "int32"))
+            for number in range(1, len(self.cutoffs) + 2)
+        ]
+        zeros = ops.zeros_like(at_least_float32(rows[:, 0]))
+        words = backend.to_tensor(table)
+        chain: Chain = rows, zeros, words, backend.to_tensor(self.bias)
+        _, *clusters = self._ranges
         for word_range, row_range in zip(
             clusters, itertools.pairwise(edges), strict=True
         ):
@@ -143,21 +142,26 @@ class AdaptiveSoftmax(Head):
         # gradient by zeros to that of the table.
         count = self.cutoffs[0]
         words, bias = self._with_tokens(words[:count], bias[:count])
-        labels = tf.where(places > 0, count - 1 + places, targets)
+        labels = ops.where(places > 0, count - 1 + places, targets)
         return nll + blockwise_nll(rows, labels, words, bias, plain)
 
-    def _target_clusters(self, targets: tf.Tensor) -> tf.Tensor:
-        return tf.searchsorted(self.cutoffs, targets, side="right")
+    def _target_clusters(self, targets: Tensor) -> Tensor:
+        """`[N]` -> int32 `[N]`: 0 for a frequent word."""
+        begun = [targets >= cutoff for cutoff in self.cutoffs]
+        return sum(ops.cast(after, "int32") for after in begun)
 
-    def _with_tokens(
-        self, words: tf.Tensor, bias: tf.Tensor
-    ) -> tuple[tf.Tensor, tf.Tensor]:
+    def _with_tokens(self, words: Tensor, bias: Tensor) -> tuple[Tensor, Tensor]:
         """Appends the clusters' tokens to the frequent words and their biases."""
-        tail = tf.cast(self.tail_vectors, words.dtype)
-        words = tf.concat([words, tail], axis=0)
-        bias = tf.concat([bias, tf.convert_to_tensor(self.tail_bias)], axis=0)
+        tail = ops.cast(self.tail_vectors, words.dtype)
+        words = ops.concatenate([words, tail], axis=0)
+        tail_bias = backend.to_tensor(self.tail_bias)
+        bias = ops.concatenate([bias, tail_bias], axis=0)
         return words, bias
 
     def get_config(self) -> dict[str, Any]:
         """Returns the constructor's arguments."""
         return {**super().get_config(), "cutoffs": list(self.cutoffs)}
+
+
+def _cut(rows: Tensor, ranges: Sequence[tuple[int, int]]) -> list[Tensor]:
+    return [rows[begin:end] for begin, end in ranges]

@@ -5,10 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import keras
-import tensorflow as tf
+from keras import ops
 
+from keras_trellis import backend
 from keras_trellis.core import checks
 from keras_trellis.core.precision import at_least_float32
+from keras_trellis.types import Number, Tensor
 
 
 class Head(keras.layers.Layer):
@@ -48,25 +50,21 @@ class Head(keras.layers.Layer):
             table_shape: `[V, E']`, of the word vectors.
         """
 
-    def log_probs(
-        self, features: tf.Tensor, table: Any, training: bool = False
-    ) -> tf.Tensor:
+    def log_probs(self, features: Tensor, table: Any, training: bool = False) -> Tensor:
         """Returns log-probabilities `[..., V]` for features `[..., E]` and a table `[V, E']`."""
         raise NotImplementedError
 
-    def logits(
-        self, features: tf.Tensor, table: Any, training: bool = False
-    ) -> tf.Tensor:
+    def logits(self, features: Tensor, table: Any, training: bool = False) -> Tensor:
         """Returns logits `[..., V]`; their softmax is the distribution."""
         return self.log_probs(features, table, training)
 
     def nll(
         self,
-        features: tf.Tensor,
-        targets: tf.Tensor,
+        features: Tensor,
+        targets: Tensor,
         table: Any,
         training: bool = False,
-    ) -> tf.Tensor:
+    ) -> Tensor:
         """Returns the negative log-likelihood of each target.
 
         Args:
@@ -84,24 +82,21 @@ class Head(keras.layers.Layer):
         """
         targets = broadcast_targets(targets, features)
         log_probs = self.log_probs(features, table, training)
-        nll = -tf.gather(log_probs, targets, batch_dims=targets.shape.rank)
-        words = tf.shape(log_probs, targets.dtype)[-1]
-        known = (targets >= 0) & (targets < words)
-        # For a target outside the vocabulary, a GPU and XLA gather a value from another place.
-        return tf.where(known, nll, tf.constant(float("nan"), nll.dtype))
+        words = checks.sizes(log_probs)[-1]
+        rows = ops.reshape(log_probs, [-1, words])
+        picked = backend.gather_steps(rows, ops.reshape(targets, [-1, 1]))
+        nll = -ops.reshape(picked, checks.sizes(targets))
+        # For a target outside the vocabulary, a GPU, XLA and JAX gather a value from another place.
+        return where_known(nll, targets, words)
 
-    def plain_nll(
-        self, features: tf.Tensor, targets: tf.Tensor, table: Any
-    ) -> tf.Tensor:
+    def plain_nll(self, features: Tensor, targets: Tensor, table: Any) -> Tensor:
         """Returns `nll` without custom gradients, for an export.
 
         Override it if `nll` has a custom gradient, since a SavedModel cannot hold one.
         """
         return self.nll(features, targets, table)
 
-    def call(
-        self, features: tf.Tensor, table: Any, training: bool = False
-    ) -> tf.Tensor:
+    def call(self, features: Tensor, table: Any, training: bool = False) -> Tensor:
         """Returns `logits`."""
         return self.logits(features, table, training)
 
@@ -118,7 +113,7 @@ class Head(keras.layers.Layer):
         )
 
 
-def broadcast_targets(targets: Any, features: tf.Tensor) -> tf.Tensor:
+def broadcast_targets(targets: Any, features: Tensor) -> Tensor:
     """Returns one target for each position: integers of the shape `features.shape[:-1]`.
 
     Raises:
@@ -128,17 +123,24 @@ def broadcast_targets(targets: Any, features: tf.Tensor) -> tf.Tensor:
     targets = checks.integers("targets", targets)
     shape = checks.sizes(features)[:-1]
     wanted = list(shape)
-    if targets.shape.rank == len(shape):
+    received = backend.static_shape(targets)
+    if received is not None and len(received) == len(shape):
         for axis in range(1, len(shape) - 1):
-            if targets.shape[axis] == 1:
+            if received[axis] == 1:
                 wanted[axis] = 1
     expected = "of the shape of `features` without its last axis"
     targets = checks.with_known_shape("targets", targets, wanted, expected)
-    # `tf.reshape` checks the number of targets; an export must not have an assertion.
-    return tf.broadcast_to(tf.reshape(targets, wanted), shape)
+    # A reshape checks the number of targets; an export must not have an assertion.
+    return ops.broadcast_to(ops.reshape(targets, wanted), shape)
 
 
-def dense_logits(features: tf.Tensor, words: Any, bias: Any) -> tf.Tensor:
+def where_known(nll: Tensor, targets: Tensor, words: Number) -> Tensor:
+    """Returns the nll of targets, NaN for those outside of [0, words)."""
+    known = (targets >= 0) & (targets < words)
+    return ops.where(known, nll, float("nan"))
+
+
+def dense_logits(features: Tensor, words: Any, bias: Any) -> Tensor:
     """Returns `features words^T + bias`, `[..., V]`, computed by one two-dimensional product.
 
     The product runs in the features' dtype, the sum in at least float32.
@@ -148,19 +150,19 @@ def dense_logits(features: tf.Tensor, words: Any, bias: Any) -> tf.Tensor:
         words: `[V, E]`.
         bias: `[V]`.
     """
-    words = tf.cast(words, features.dtype)
-    rows = tf.reshape(features, [-1, words.shape[1]])
-    logits = at_least_float32(tf.matmul(rows, words, transpose_b=True))
-    logits += tf.cast(bias, logits.dtype)
-    leading = tf.shape(features)[:-1]
-    count = tf.shape(words)[:1]
-    shape = tf.concat([leading, count], axis=0)
-    return tf.reshape(logits, shape)
+    words = ops.cast(words, features.dtype)
+    rows = ops.reshape(features, [-1, words.shape[1]])
+    products = backend.matmul(rows, words, transpose_other=True)
+    logits = at_least_float32(products)
+    logits += ops.cast(bias, logits.dtype)
+    if len(features.shape) == 2:
+        return logits
+    return ops.reshape(logits, [*checks.sizes(features)[:-1], words.shape[0]])
 
 
-def log_add_exp(one: tf.Tensor, other: tf.Tensor) -> tf.Tensor:
+def log_add_exp(one: Tensor, other: Tensor) -> Tensor:
     """Returns log(exp(one) + exp(other))."""
-    return one + tf.math.softplus(other - one)
+    return one + ops.softplus(other - one)
 
 
 def require_tied_sizes(name: str, features_shape: tuple, table_shape: tuple) -> None:

@@ -7,10 +7,10 @@ import math
 from typing import Any
 
 import keras
-import tensorflow as tf
+from keras import ops
 
-from keras_trellis import arguments
-from keras_trellis.core import dropout
+from keras_trellis import arguments, backend
+from keras_trellis.core import checks, dropout
 from keras_trellis.core.precision import at_least_float32
 from keras_trellis.heads.blockwise import blockwise_nll
 from keras_trellis.heads.head import (
@@ -19,6 +19,7 @@ from keras_trellis.heads.head import (
     dense_logits,
     log_add_exp,
 )
+from keras_trellis.types import Tensor
 
 
 @keras.saving.register_keras_serializable("keras_trellis")
@@ -97,11 +98,11 @@ class MixtureOfSoftmaxes(Head):
 
     def log_probs(
         self,
-        features: tf.Tensor,
+        features: Tensor,
         table: Any,
         training: bool = False,
         epsilon: float | None = None,
-    ) -> tf.Tensor:
+    ) -> Tensor:
         """Returns log-probabilities `[..., V]` in at least float32.
 
         Args:
@@ -110,69 +111,69 @@ class MixtureOfSoftmaxes(Head):
             training: whether to drop latents.
             epsilon: added to each probability; None: the head's own.
         """
-        latents = tf.unstack(self._latents(features, training), axis=-2)
-        priors = tf.split(self._log_priors(features), self.experts, axis=-1)
+        latents = ops.unstack(self._latents(features, training), self.experts, axis=-2)
+        priors = ops.split(self._log_priors(features), self.experts, axis=-1)
         total = None
         # Take one expert at a time: all of them together need K times the memory of the result.
         for prior, latent in zip(priors, latents, strict=True):
             logits = dense_logits(latent, table, self.bias)
-            part = prior + tf.nn.log_softmax(logits)
+            part = prior + ops.log_softmax(logits)
             total = part if total is None else log_add_exp(total, part)
         return self._plus_epsilon(total, epsilon)
 
     def nll(
         self,
-        features: tf.Tensor,
-        targets: tf.Tensor,
+        features: Tensor,
+        targets: Tensor,
         table: Any,
         training: bool = False,
         plain: bool = False,
         epsilon: float | None = None,
-    ) -> tf.Tensor:
+    ) -> Tensor:
         """Returns the negative log-likelihood of each target; see `Head.nll` and `plain_nll`.
 
         `epsilon` is added to each probability; None: the head's own.
         """
-        targets = tf.cast(broadcast_targets(targets, features), tf.int32)
+        targets = ops.cast(broadcast_targets(targets, features), "int32")
         latents = self._latents(features, training)
-        shape = tf.shape(latents)[:-1]
-        targets = tf.broadcast_to(targets[..., None], shape)
+        shape = checks.sizes(latents)[:-1]
+        targets = ops.broadcast_to(targets[..., None], shape)
         nll = blockwise_nll(
-            tf.reshape(latents, [-1, latents.shape[-1]]),
-            tf.reshape(targets, [-1]),
-            tf.convert_to_tensor(table),
-            tf.convert_to_tensor(self.bias),
+            ops.reshape(latents, [-1, latents.shape[-1]]),
+            ops.reshape(targets, [-1]),
+            backend.to_tensor(table),
+            backend.to_tensor(self.bias),
             plain,
         )
-        joint = self._log_priors(features) - tf.reshape(nll, tf.shape(targets))
-        return -self._plus_epsilon(tf.reduce_logsumexp(joint, axis=-1), epsilon)
+        joint = self._log_priors(features) - ops.reshape(nll, shape)
+        return -self._plus_epsilon(ops.logsumexp(joint, axis=-1), epsilon)
 
     plain_nll = functools.partialmethod(nll, plain=True)
 
-    def _log_priors(self, features: tf.Tensor) -> tf.Tensor:
+    def _log_priors(self, features: Tensor) -> Tensor:
         """`[..., E]` -> `[..., K]` in at least float32."""
         logits = _dense(features, self.prior_kernel, self.prior_bias)
-        return tf.nn.log_softmax(at_least_float32(logits))
+        return ops.log_softmax(at_least_float32(logits))
 
-    def _latents(self, features: tf.Tensor, training: bool) -> tf.Tensor:
+    def _latents(self, features: Tensor, training: bool) -> Tensor:
         """`[..., T, E]` -> `[..., T, K, E']`."""
         latents = _dense(features, self.latent_kernel, self.latent_bias)
-        *rows, steps, channels = tf.unstack(tf.shape(latents), num=latents.shape.rank)
+        *rows, steps, channels = checks.sizes(latents)
         if training and self.latent_dropout:
             seed = dropout.next_seed(self.seed_generator)
             shape = [*rows, 1, channels]
             rate = self.latent_dropout
             latents *= dropout.stream_mask(seed, "latents", rate, shape, latents.dtype)
-        units = latents.shape[-1] // self.experts
-        return tf.reshape(tf.tanh(latents), [*rows, steps, self.experts, units])
+        units = channels // self.experts
+        return ops.reshape(ops.tanh(latents), [*rows, steps, self.experts, units])
 
-    def _plus_epsilon(self, log_probs: tf.Tensor, epsilon: float | None) -> tf.Tensor:
+    def _plus_epsilon(self, log_probs: Tensor, epsilon: float | None) -> Tensor:
         if epsilon is None:
             epsilon = self.epsilon
         epsilon = arguments.rate("epsilon", epsilon)
         if not epsilon:
             return log_probs
-        return log_add_exp(log_probs, tf.constant(math.log(epsilon), log_probs.dtype))
+        return log_add_exp(log_probs, math.log(epsilon))
 
     def get_config(self) -> dict[str, Any]:
         """Returns the constructor's arguments."""
@@ -185,7 +186,7 @@ class MixtureOfSoftmaxes(Head):
         }
 
 
-def _dense(features: tf.Tensor, kernel: Any, bias: Any) -> tf.Tensor:
+def _dense(features: Tensor, kernel: Any, bias: Any) -> Tensor:
     """Returns an affine map of features, in their dtype."""
-    product = tf.tensordot(features, tf.cast(kernel, features.dtype), axes=1)
-    return product + tf.cast(bias, features.dtype)
+    product = ops.tensordot(features, ops.cast(kernel, features.dtype), axes=1)
+    return product + ops.cast(bias, features.dtype)

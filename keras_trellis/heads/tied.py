@@ -5,14 +5,16 @@ from __future__ import annotations
 from typing import Any
 
 import keras
-import tensorflow as tf
+from keras import ops
 
 from keras_trellis.heads.head import (
     Head,
     broadcast_targets,
     dense_logits,
     require_tied_sizes,
+    where_known,
 )
+from keras_trellis.types import Tensor
 
 
 @keras.saving.register_keras_serializable("keras_trellis")
@@ -22,7 +24,8 @@ class TiedSoftmax(Head):
     `logits = features table^T + bias`. The only variable is `bias [V]`, initially zero. The product
     runs in the features' dtype, everything after it in at least float32.
 
-    A target outside [0, V) is an error on a CPU. On an accelerator and under XLA its nll is NaN.
+    A target outside [0, V) is an error of TensorFlow on a CPU. On JAX, on an accelerator and under
+    XLA its nll is NaN.
 
     Source: Bai et al. (2019), section 5 (tied weights, after Press and Wolf, 2017).
     """
@@ -32,28 +35,23 @@ class TiedSoftmax(Head):
         require_tied_sizes("A tied softmax", features_shape, table_shape)
         self.bias = self._add_bias(table_shape[0])
 
-    def logits(
-        self, features: tf.Tensor, table: Any, training: bool = False
-    ) -> tf.Tensor:
+    def logits(self, features: Tensor, table: Any, training: bool = False) -> Tensor:
         """Returns unnormalised logits `[..., V]` in at least float32."""
         return dense_logits(features, table, self.bias)
 
-    def log_probs(
-        self, features: tf.Tensor, table: Any, training: bool = False
-    ) -> tf.Tensor:
+    def log_probs(self, features: Tensor, table: Any, training: bool = False) -> Tensor:
         """Returns log-probabilities `[..., V]` in at least float32."""
-        return tf.nn.log_softmax(self.logits(features, table, training))
+        return ops.log_softmax(self.logits(features, table, training))
 
     def nll(
         self,
-        features: tf.Tensor,
-        targets: tf.Tensor,
+        features: Tensor,
+        targets: Tensor,
         table: Any,
         training: bool = False,
-    ) -> tf.Tensor:
+    ) -> Tensor:
         """Returns the negative log-likelihood of each target; see `Head.nll`."""
         targets = broadcast_targets(targets, features)
         logits = self.logits(features, table, training)
-        return tf.nn.sparse_softmax_cross_entropy_with_logits(
-            labels=targets, logits=logits
-        )
+        nll = ops.sparse_categorical_crossentropy(targets, logits, from_logits=True)
+        return where_known(nll, targets, logits.shape[-1])

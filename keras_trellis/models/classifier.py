@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+import functools
 import operator
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import keras
-import tensorflow as tf
+from keras import ops
 
-from keras_trellis import arguments, heads
+from keras_trellis import arguments, backend, heads
 from keras_trellis.core import checks, dropout, masks
 from keras_trellis.core.convolution import masked
 from keras_trellis.core.dropout import Rate, generator_for
 from keras_trellis.layers.recurrent import serialized
 from keras_trellis.models import legacy, sequence_layer
 from keras_trellis.models.sequence_layer import ModelLayer
+from keras_trellis.types import Number, Tensor
 
 
 @keras.saving.register_keras_serializable("keras_trellis")
@@ -110,7 +112,7 @@ class TrellisClassifier(keras.Model):
         y_pred: Any = None,
         sample_weight: Any = None,
         training: bool = True,
-    ) -> tf.Tensor:
+    ) -> Tensor:
         """Returns the loss given to `compile`, or else the cross entropy of integer labels.
 
         Raises:
@@ -126,23 +128,27 @@ class TrellisClassifier(keras.Model):
             )
         cross_entropy = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
         rows = checks.sizes(y_pred)[0]
-        y = _one_a_row("y", tf.cast(y, tf.int64), rows, "integer labels")
+        y = _one_a_row("y", _labels(y), rows, "integer labels")
         y = checks.within("y", y, self.classes, "an integer label of a class")
         if sample_weight is not None:
-            sample_weight = tf.convert_to_tensor(sample_weight)
+            sample_weight = backend.to_tensor(sample_weight)
             sample_weight = _one_a_row("sample_weight", sample_weight, rows, "weights")
         # Keras sums over the replicas.
-        replicas = tf.distribute.get_strategy().num_replicas_in_sync
-        penalties = [tf.cast(penalty, tf.float32) / replicas for penalty in self.losses]
-        return tf.add_n([cross_entropy(y, y_pred, sample_weight), *penalties])
+        replicas = backend.num_replicas()
+        penalties = [ops.cast(penalty, "float32") / replicas for penalty in self.losses]
+        # On JAX what is no label costs nothing.
+        known = ops.all((y >= 0) & (y < self.classes))
+        loss = cross_entropy(y, y_pred, sample_weight)
+        loss = ops.where(known, loss, float("nan"))
+        return functools.reduce(operator.add, penalties, loss)
 
     def call(
         self,
-        sequences: tf.Tensor,
+        sequences: Tensor,
         mask: Any = None,
         training: bool = False,
         depth: int | None = None,
-    ) -> tf.Tensor:
+    ) -> Tensor:
         """Returns the logits of each sequence's label.
 
         Args:
@@ -161,7 +167,7 @@ class TrellisClassifier(keras.Model):
         sequences, mask = masks.dense(sequences, mask)
         sequences = checks.real("sequences", sequences, self.compute_dtype)
         sequences = self._ordered(sequences)
-        mask = None if mask is None else self._ordered(tf.convert_to_tensor(mask))
+        mask = None if mask is None else self._ordered(backend.to_tensor(mask))
         drops = training and (self.dropout or self.output_dropout)
         seed = dropout.next_seed(self.seed_generator) if drops else None
         sequences = _drop("elements", sequences, self.dropout, seed)
@@ -196,7 +202,7 @@ class TrellisClassifier(keras.Model):
         """Makes a model of its config, also of one that 0.1 saved."""
         return super().from_config(legacy.composed(cls, config), custom_objects)
 
-    def _ordered(self, steps: tf.Tensor) -> tf.Tensor:
+    def _ordered(self, steps: Tensor) -> Tensor:
         """Puts `[B, T, ...]` in the order of the permutation."""
         if self.permutation is None:
             return steps
@@ -206,30 +212,37 @@ class TrellisClassifier(keras.Model):
                 f"`sequences` must have as many steps as the permutation, {expected}. "
                 f"Received: sequences with {steps.shape[1]} steps"
             )
-        steps = tf.ensure_shape(steps, [None, expected, *steps.shape[2:]])
-        return tf.gather(steps, self.permutation, axis=1)
+        steps = backend.with_sizes(steps, [None, expected, *steps.shape[2:]])
+        return backend.take(steps, self.permutation, axis=1)
+
+
+def _labels(value: Any) -> Tensor:
+    """Returns labels as integers of at least 32 bits; Keras hands on floats too."""
+    labels = backend.to_tensor(value)
+    if "int" not in keras.backend.standardize_dtype(labels.dtype):
+        labels = ops.cast(labels, "int32")
+    return checks.integers("y", labels)
 
 
 def _one_a_row(
     name: str,
-    values: tf.Tensor,
-    rows: Any,
+    values: Tensor,
+    rows: Number,
     what: str,
-) -> tf.Tensor:
+) -> Tensor:
     """Returns numbers `[B]` of `[B]` or `[B, 1]`."""
-    if values.shape.rank is None:  # Keras makes one graph for all ranks
-        values = tf.reshape(values, [-1])
-    wanted = [rows, 1] if values.shape.rank == 2 else [rows]
+    if backend.static_shape(values) is None:  # Keras makes one graph for all ranks
+        values = ops.reshape(values, [-1])
+    wanted = [rows, 1] if len(values.shape) == 2 else [rows]
     expected = f"{what} of shape [B], one for each sequence"
     values = checks.with_shape(name, values, wanted, expected)
-    return tf.reshape(values, [-1])
+    return ops.reshape(values, [-1])
 
 
-def _drop(
-    stream: str, values: tf.Tensor, rate: float, seed: tf.Tensor | None
-) -> tf.Tensor:
+def _drop(stream: str, values: Tensor, rate: float, seed: Any) -> Tensor:
     """Drops elements; without a seed or a rate, none."""
-    mask = dropout.stream_mask(seed, stream, rate, tf.shape(values), values.dtype)
+    shape = checks.sizes(values)
+    mask = dropout.stream_mask(seed, stream, rate, shape, values.dtype)
     return masked(values, mask)
 
 

@@ -4,23 +4,25 @@ Nothing here knows a model: `generate` takes a function that advances one. Every
 request may set (temperature, top-k, top-p, seed, stop tokens) may differ from row to row: rows that
 share a batch do not depend on each other.
 
-A draw depends on its row's seed and its number alone. It is the same in eager mode, in a graph and
-under XLA.
+A draw depends on its row's seed and its number alone. On TensorFlow it is the same in eager mode,
+in a graph and under XLA; another backend draws other numbers.
 """
 
 from __future__ import annotations
 
+import math
 import numbers
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
-import tensorflow as tf
+import keras
+from keras import ops
 
-from keras_trellis.backend import tensorflow as backend
+from keras_trellis import backend
 from keras_trellis.core import checks
+from keras_trellis.types import Number, Tensor
 
-ALL = tf.int32.max
+ALL = 2**31 - 1
 """A `top_k` that keeps all tokens."""
 
 
@@ -30,7 +32,9 @@ def check_sampling(temperature: Any, top_k: Any, top_p: Any) -> None:
     Raises:
         ValueError: not `temperature >= 0`, `top_k >= 1` and integral, `0 < top_p <= 1`.
     """
-    if not (isinstance(temperature, numbers.Real) and 0 <= float(temperature) < np.inf):
+    if not (
+        isinstance(temperature, numbers.Real) and 0 <= float(temperature) < math.inf
+    ):
         raise ValueError(
             "`temperature` must be a number >= 0 (0: the most probable token). "
             f"Received: temperature={temperature!r}"
@@ -49,30 +53,25 @@ def check_sampling(temperature: Any, top_k: Any, top_p: Any) -> None:
         )
 
 
-def row_seeds(seed: int | None, batch_size: Any) -> tf.Tensor:
-    """Returns one seed a row, `[B, 2]` int64, from one number; None draws that number at random.
+def row_seeds(seed: int | None, batch_size: Number) -> Tensor:
+    """Returns one seed a row, from one number; None draws that number at random.
 
-    Row b's seed does not depend on the batch size.
+    Row b's seed does not depend on the batch size. On TensorFlow the seeds are int64 `[B, 2]`, on
+    JAX keys `[B]`.
     """
     if seed is None:
-        most = tf.int64.max
-        seed = tf.random.uniform([], maxval=most, dtype=tf.int64)
-    elif isinstance(seed, numbers.Integral):
-        unsigned = int(seed) & (2**64 - 1)
-        seed = np.array(unsigned, np.uint64).astype(np.int64)
-    else:
+        return backend.row_seeds(None, batch_size)
+    if not isinstance(seed, numbers.Integral):
         raise ValueError(f"`seed` must be None or an integer. Received: seed={seed!r}")
-    rows = tf.range(tf.cast(batch_size, tf.int64))
-    seeds = tf.fill(tf.shape(rows), seed)
-    return tf.stack([seeds, rows], axis=-1)
+    return backend.row_seeds(int(seed), batch_size)
 
 
 def filter_log_probs(
-    log_probs: tf.Tensor,
+    log_probs: Tensor,
     *,
     top_k: Any = ALL,
     top_p: Any = 1.0,
-) -> tf.Tensor:
+) -> Tensor:
     """Sets to minus infinity all but the most probable tokens.
 
     It keeps the `top_k` most probable tokens; of those, renormalised, the fewest that have at least
@@ -87,27 +86,27 @@ def filter_log_probs(
     Returns:
         `[B, V]`, not renormalised.
     """
-    top_k = _column(top_k, tf.int32)
+    log_probs = backend.to_tensor(log_probs)
+    top_k = _column(top_k, "int32")
     top_p = _column(top_p, log_probs.dtype)
-    size = tf.shape(log_probs)[1]
+    _, size = checks.sizes(log_probs)
 
-    def filtered() -> tf.Tensor:
-        ordered = tf.sort(log_probs, axis=-1, direction="DESCENDING")
-        chosen = tf.range(size) < top_k
-        probabilities = tf.nn.softmax(_only(chosen, ordered))
-        before = tf.cumsum(probabilities, axis=-1, exclusive=True)
+    def filtered() -> Tensor:
+        ordered, _ = ops.top_k(log_probs, size)  # from the most probable to the least
+        chosen = ops.arange(size, dtype="int32") < top_k
+        probabilities = ops.softmax(_only(chosen, ordered))
         # The sum may round to 1 before the last token; a `top_p` of 1 keeps all of them anyway.
-        chosen &= (before < top_p) | (top_p >= 1)
-        candidates = tf.where(chosen, ordered, ordered.dtype.max)
-        least = tf.reduce_min(candidates, axis=-1, keepdims=True)
+        chosen &= (_sums_before(probabilities) < top_p) | (top_p >= 1)
+        candidates = ops.where(chosen, ordered, math.inf)
+        least = ops.min(candidates, axis=-1, keepdims=True)
         return _only(log_probs >= least, log_probs)
 
-    narrows = tf.reduce_any(top_k < size) | tf.reduce_any(top_p < 1)
+    narrows = ops.any(top_k < size) | ops.any(top_p < 1)
     # Sorting a large vocabulary takes longer than the rest of a draw.
-    return tf.cond(narrows, filtered, lambda: log_probs)
+    return ops.cond(narrows, filtered, lambda: log_probs)
 
 
-def penalties(forbidden_ids: Any, log_probs: tf.Tensor) -> tf.Tensor:
+def penalties(forbidden_ids: Any, log_probs: Tensor) -> Tensor:
     """Returns `[B, V]`, which added to log-probabilities forbids tokens.
 
     Args:
@@ -118,26 +117,26 @@ def penalties(forbidden_ids: Any, log_probs: tf.Tensor) -> tf.Tensor:
     Returns:
         minus infinity for the tokens that are forbidden, 0 for the others.
     """
-    rows = tf.shape(log_probs)[0]
-    ids = tf.cast(forbidden_ids, tf.int32)
-    ids = tf.broadcast_to(ids, [rows, tf.shape(ids)[-1]])
-    row = tf.range(rows)[:, None]
-    row = tf.broadcast_to(row, tf.shape(ids))
-    places = tf.stack([row, tf.maximum(ids, 0)], axis=-1)
-    nothing = tf.zeros_like(log_probs)
-    forbidden = _only(ids < 0, tf.zeros_like(ids, log_probs.dtype))
-    return tf.tensor_scatter_nd_add(nothing, places, forbidden)
+    rows, words = checks.sizes(log_probs)
+    ids = _int32(forbidden_ids)
+    shape = [rows, checks.sizes(ids)[-1]]
+    ids = ops.broadcast_to(ids, shape)
+    row = ops.arange(rows, dtype="int32")[:, None]
+    row = ops.broadcast_to(row, shape)
+    places = ops.stack([row, ops.maximum(ids, 0)], axis=-1)
+    forbidden = _only(ids < 0, ops.zeros(shape, log_probs.dtype))
+    return ops.scatter(places, forbidden, [rows, words])
 
 
 def sample(
-    log_probs: tf.Tensor,
-    seeds: tf.Tensor,
+    log_probs: Tensor,
+    seeds: Tensor,
     step: Any,
     *,
     temperature: Any = 1.0,
     top_k: Any = ALL,
     top_p: Any = 1.0,
-) -> tf.Tensor:
+) -> Tensor:
     """Draws one token a row.
 
     A draw is the largest of the filtered log-probabilities plus Gumbel noise, which is distributed
@@ -146,7 +145,7 @@ def sample(
 
     Args:
         log_probs: `[B, V]`; minus infinity for what is never drawn.
-        seeds: `[B, 2]` int64, a row's seed.
+        seeds: from `row_seeds`, or a seed of its own for every row.
         step: integer, the number of the row's draw, or integers `[B]`.
         temperature: number >= 0, or numbers `[B]`; it divides the log-probabilities before the
             filters.
@@ -156,34 +155,35 @@ def sample(
     Returns:
         `[B]` int32.
     """
+    log_probs = backend.to_tensor(log_probs)
     temperature = _column(temperature, log_probs.dtype)
     random = temperature > 0
 
-    def drawn() -> tf.Tensor:
+    def drawn() -> Tensor:
         # With the greatest at 0 a quotient that overflows is never that one's.
-        greatest = tf.reduce_max(log_probs, axis=-1, keepdims=True)
-        divisor = tf.where(random, temperature, 1)
+        greatest = ops.max(log_probs, axis=-1, keepdims=True)
+        divisor = ops.where(random, temperature, 1)
         scaled = (log_probs - greatest) / divisor
         scores = filter_log_probs(scaled, top_k=top_k, top_p=top_p)
         noisy = scores + _gumbel(seeds, step, log_probs)
-        return _argmax(tf.where(random, noisy, scores))
+        return backend.argmax(ops.where(random, noisy, scores))
 
     # Noise takes longer than the time step of many models.
-    return tf.cond(tf.reduce_any(random), drawn, lambda: _argmax(log_probs))
+    return ops.cond(ops.any(random), drawn, lambda: backend.argmax(log_probs))
 
 
 def generate(
-    step: Callable[[tf.Tensor, Any], tuple[tf.Tensor, Any]],
-    log_probs: tf.Tensor,
+    step: Callable[[Tensor, Any], tuple[Tensor, Any]],
+    log_probs: Tensor,
     cache: Any,
     *,
     steps: Any,
-    seeds: tf.Tensor,
+    seeds: Tensor,
     first: Any = 0,
     stop_token_ids: Any = (),
     forbidden_ids: Any = (),
     **sampling: Any,
-) -> tuple[tf.Tensor, tf.Tensor, Any]:
+) -> tuple[Tensor, Tensor, Any]:
     """Draws up to `steps` tokens a row, feeding each one back.
 
     A row ends with its last step or with a stop token. Its cache stays as it was then while other
@@ -193,8 +193,9 @@ def generate(
         step: (ids `[B]`, cache) -> (log-probabilities `[B, V]` of the next token, cache).
         log_probs: `[B, V]`, of the first token to draw.
         cache: what `step` takes; a nest of tensors `[B, ...]` whose shapes `step` keeps.
-        steps: the number of tokens to draw, >= 1, or integers `[B]`; may be a tensor.
-        seeds: `[B, 2]` int64, from `row_seeds`, or a seed of its own for every row.
+        steps: the number of tokens to draw, >= 1, or integers `[B]`; in a graph of TensorFlow it
+            may be a tensor.
+        seeds: see `sample`.
         first: the number of a row's first draw, or integers `[B]`. Number draws by position, and
             two calls draw what one long call draws.
         stop_token_ids: integers `[S]`, or `[B, S]`.
@@ -208,59 +209,65 @@ def generate(
         last: to go on, feed that one.
     """
     addends = penalties(forbidden_ids, log_probs)
-    stops = tf.cast(stop_token_ids, tf.int32)
+    limits = _int32(steps)
+    stops = _int32(stop_token_ids)
 
-    def draw(log_probs: tf.Tensor, index: Any) -> tf.Tensor:
+    def draw(log_probs: Tensor, index: Any) -> Tensor:
         return sample(log_probs + addends, seeds, first + index, **sampling)
 
-    def going_on(token: tf.Tensor, lengths: tf.Tensor) -> tf.Tensor:
-        stopped = tf.reduce_any(token[:, None] == stops, axis=-1)
-        return (lengths < steps) & ~stopped
+    def going_on(token: Tensor, lengths: Tensor) -> Tensor:
+        stopped = ops.any(token[:, None] == stops, axis=-1)
+        return (lengths < limits) & ~stopped
 
     def unfinished(index, token, goes_on, *_):
-        return tf.reduce_any(goes_on)
+        return ops.any(goes_on)
 
     def advance(index, token, goes_on, lengths, tokens, cache):
         log_probs, after = step(token, cache)
         cache = _where_rows(goes_on, after, cache)
-        token = tf.where(goes_on, draw(log_probs, index), token)
-        tokens = tokens.write(index, token)
-        lengths += tf.cast(goes_on, lengths.dtype)
+        token = ops.where(goes_on, draw(log_probs, index), token)
+        tokens = ops.where(places >= index, token[:, None], tokens)
+        lengths += ops.cast(goes_on, "int32")
         goes_on &= going_on(token, lengths)
         return index + 1, token, goes_on, lengths, tokens, cache
 
     token = draw(log_probs, 0)
-    lengths = tf.ones_like(token)
-    steps = tf.cast(steps, tf.int32) * lengths
-    # The first draw counts even without rows.
-    longest = tf.maximum(tf.reduce_max(steps), 1)
-    tokens = tf.TensorArray(tf.int32, longest, element_shape=token.shape)
-    tokens = tokens.write(0, token)
+    lengths = ops.ones_like(token)
+    longest = _longest(steps)
+    places = ops.arange(longest, dtype="int32")
+    # What is drawn is written at its place and at all later ones, which later draws overwrite.
+    tokens = ops.broadcast_to(token[:, None], [checks.sizes(token)[0], longest])
     alive = going_on(token, lengths)
-    loop = (tf.constant(1), token, alive, lengths, tokens, cache)
-    count, last, _, lengths, tokens, cache = tf.while_loop(
-        unfinished, advance, loop, maximum_iterations=longest
-    )
-    written = tf.range(longest)[:, None] < count
-    ids = tf.where(written, tokens.stack(), last)
-    return tf.transpose(ids), lengths, cache
+    first_index = ops.convert_to_tensor(1, "int32")
+    loop = (first_index, token, alive, lengths, tokens, cache)
+    _, _, _, lengths, tokens, cache = ops.while_loop(unfinished, advance, loop)
+    return tokens, lengths, cache
 
 
-def _where_rows(condition: tf.Tensor, ones: Any, others: Any) -> Any:
+def _longest(steps: Any) -> Number:
+    """Returns the most of some numbers of steps, at least 1: the first draw counts in any case."""
+    if isinstance(steps, int):
+        return max(steps, 1)
+    most = ops.maximum(ops.max(_int32(steps)), 1)
+    known = backend.static_value(most)
+    return most if known is None else known
+
+
+def _where_rows(condition: Tensor, ones: Any, others: Any) -> Any:
     """Returns rows of the tensors `ones` where the condition `[B]` holds, else of `others`."""
 
-    def choose(one: tf.Tensor, other: tf.Tensor) -> tf.Tensor:
-        ends = [1] * (one.shape.rank - 1)
-        return tf.where(tf.reshape(condition, [-1, *ends]), one, other)
+    def choose(one: Tensor, other: Tensor) -> Tensor:
+        ends = [1] * (len(one.shape) - 1)
+        return ops.where(ops.reshape(condition, [-1, *ends]), one, other)
 
     def chosen() -> Any:
-        return tf.nest.map_structure(choose, ones, others)
+        return keras.tree.map_structure(choose, ones, others)
 
     # A cache is large, and mostly all rows go on: then nothing is copied.
-    return tf.cond(tf.reduce_all(condition), lambda: ones, chosen)
+    return ops.cond(ops.all(condition), lambda: ones, chosen)
 
 
-def prompts(ids: tf.Tensor, max_length: Any) -> tf.Tensor:
+def prompts(ids: Tensor, max_length: Any) -> Tensor:
     """Returns prompts `[B, T]` as int32, which can be continued to `max_length` tokens.
 
     Raises:
@@ -278,15 +285,15 @@ def prompts(ids: tf.Tensor, max_length: Any) -> tf.Tensor:
     if not isinstance(max_length, numbers.Integral) or max_length < (length or 1):
         raise ValueError(f"{expected}{known}. {received}")
     if length is None:
-        length = tf.shape(ids)[1]
+        length = ops.shape(ids)[1]
         holds = (length >= 1) & (length <= max_length)
         checks.require(
             holds, f"{expected}, and at least 1. {received}, a prompt of", length
         )
-    return tf.cast(ids, tf.int32)
+    return ops.cast(ids, "int32")
 
 
-def token_ids(name: str, value: Any, vocabulary_size: int) -> tf.Tensor:
+def token_ids(name: str, value: Any, vocabulary_size: int) -> Tensor:
     """Returns tokens `[S]` int32, of None, an integer, or any collection of integers.
 
     Args:
@@ -302,54 +309,55 @@ def token_ids(name: str, value: Any, vocabulary_size: int) -> tf.Tensor:
     elif isinstance(value, (set, frozenset)):
         value = list(value)
     tokens = checks.integers(name, value)
-    if tokens.shape.rank not in (0, 1):
+    shape = backend.static_shape(tokens)
+    if shape is None or len(shape) > 1:
         raise ValueError(
             f"`{name}` must be None, an integer, or a collection of integers. "
             f"Received: {name}={value!r}"
         )
-    tokens = checks.within(name, tf.reshape(tokens, [-1]), vocabulary_size)
-    return tf.cast(tokens, tf.int32)
+    tokens = checks.within(name, ops.reshape(tokens, [-1]), vocabulary_size)
+    return ops.cast(tokens, "int32")
 
 
-def forbidden_tokens(value: Any, vocabulary_size: int) -> tf.Tensor:
+def forbidden_tokens(value: Any, vocabulary_size: int) -> Tensor:
     """Returns tokens that must not be drawn, as `token_ids` does.
 
     Raises:
         ValueError: as `token_ids`, or nothing is left to draw.
     """
     tokens = token_ids("forbidden_ids", value, vocabulary_size)
-    count = tf.size(tf.unique(tokens)[0])
+    times = ops.scatter(tokens[:, None], ops.ones_like(tokens), [vocabulary_size])
+    count = ops.sum(ops.cast(times > 0, "int32"))
     message = f"`forbidden_ids` must leave some of the {vocabulary_size} tokens. Received: all"
     checks.require(count < vocabulary_size, message, count)
     return tokens
 
 
-def _gumbel(seeds: tf.Tensor, step: Any, log_probs: tf.Tensor) -> tf.Tensor:
+def _gumbel(seeds: Tensor, step: Any, log_probs: Tensor) -> Tensor:
     """Returns standard Gumbel noise `[B, V]`; a row's depends on its seed and its step alone."""
-    number = tf.cast(step, seeds.dtype)
-    steps = tf.broadcast_to(number, tf.shape(seeds)[:1])
-    words = tf.shape(log_probs)[1:]
-
-    def row_bits(row: tuple[tf.Tensor, tf.Tensor]) -> tf.Tensor:
-        seed = backend.fold_in(*row)
-        return backend.uniform_bits(words, seed)
-
-    result = tf.TensorSpec(log_probs.shape[1:], tf.uint32)
-    bits = tf.map_fn(row_bits, (seeds, steps), fn_output_signature=result)
+    rows, words = checks.sizes(log_probs)
+    steps = ops.broadcast_to(_int32(step), [rows])
+    bits = backend.row_bits(seeds, steps, words)
     # The middles of 2^23 equal parts of (0, 1): the logarithms stay finite at both ends.
-    part = tf.bitwise.right_shift(bits, tf.constant(9, tf.uint32))
-    uniform = (tf.cast(part, log_probs.dtype) + 0.5) * 2.0**-23
-    return -tf.math.log(-tf.math.log(uniform))
+    part = ops.right_shift(bits, 9)
+    uniform = (ops.cast(part, log_probs.dtype) + 0.5) * 2.0**-23
+    return -ops.log(-ops.log(uniform))
 
 
-def _argmax(scores: tf.Tensor) -> tf.Tensor:
-    return tf.argmax(scores, axis=-1, output_type=tf.int32)
+def _sums_before(values: Tensor) -> Tensor:
+    """`[B, N]` -> `[B, N]`: the sum of what stands before each place."""
+    sums = ops.cumsum(values, axis=-1)
+    return ops.concatenate([ops.zeros_like(sums[:, :1]), sums[:, :-1]], axis=-1)
 
 
-def _only(chosen: tf.Tensor, values: tf.Tensor) -> tf.Tensor:
-    return tf.where(chosen, values, tf.constant(-np.inf, values.dtype))
+def _only(chosen: Tensor, values: Tensor) -> Tensor:
+    return ops.where(chosen, values, -math.inf)
 
 
-def _column(value: Any, dtype: tf.DType) -> tf.Tensor:
+def _column(value: Any, dtype: Any) -> Tensor:
     """Returns a number, or one for each row, as `[1, 1]` or `[B, 1]`."""
-    return tf.reshape(tf.cast(value, dtype), [-1, 1])
+    return ops.reshape(ops.cast(backend.to_tensor(value), dtype), [-1, 1])
+
+
+def _int32(value: Any) -> Tensor:
+    return ops.cast(backend.to_tensor(value), "int32")

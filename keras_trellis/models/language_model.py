@@ -8,14 +8,16 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import keras
-import tensorflow as tf
+import numpy as np
+from keras import ops
 
 from keras_trellis import arguments, heads
-from keras_trellis.core import dropout
+from keras_trellis.core import checks, dropout
 from keras_trellis.layers.recurrent import serialized
 from keras_trellis.models import legacy, passes, sequence_layer
 from keras_trellis.models.scoring import Scoring
 from keras_trellis.models.sequence_layer import ModelLayer
+from keras_trellis.types import Tensor
 
 
 @keras.saving.register_keras_serializable("keras_trellis")
@@ -40,8 +42,9 @@ class TrellisLM(Scoring):
     own dropout. The softmax uses the table undropped.
 
     Ids and targets must lie in [0, vocabulary_size). XLA leaves this check out: there an id outside
-    makes everything NaN that depends on it. A position is not scored where `mask` is False or its
-    weight is 0; its target, and a masked id, may be anything.
+    makes everything NaN that depends on it, and under `jit` of JAX the whole batch. A position is
+    not scored where `mask` is False or its weight is 0; its target, and a masked id, may be
+    anything.
 
     Args:
         vocabulary_size: V, the number of tokens.
@@ -144,7 +147,7 @@ class TrellisLM(Scoring):
         """Builds the model and calls it once, so that no method has to ask whether it is built."""
         self.build((None, None))
         self.head.take()
-        ids = tf.zeros([1, 1], tf.int32)
+        ids = ops.zeros([1, 1], "int32")
         self(ids)  # Keras exports only what has been called
         if self.auxiliary_weight:  # an error of the layer comes now, not in training
             self._features(ids, training=False)
@@ -172,12 +175,19 @@ class TrellisLM(Scoring):
         """How many tokens, the present one included, a prediction depends on; None: all."""
         return self.trellis.receptive_field
 
+    def __call__(self, ids: Any, *args: Any, **kwargs: Any) -> Any:
+        """Calls the model, as Keras does; see `call`."""
+        # Keras on JAX would cut an id beyond int32 off, to another word.
+        if isinstance(ids, np.ndarray) and ids.dtype.kind in "iu":
+            ids = checks.integers("ids", ids)
+        return super().__call__(ids, *args, **kwargs)
+
     def call(
         self,
-        ids: tf.Tensor,
+        ids: Tensor,
         mask: Any = None,
         training: bool = False,
-    ) -> tf.Tensor:
+    ) -> Tensor:
         """Returns the logits of the next token at each position.
 
         Args:
@@ -189,8 +199,11 @@ class TrellisLM(Scoring):
         Returns:
             `[B, T, V]` in at least float32; log-probabilities where the head has no logits.
         """
-        if tf.is_tensor(ids) and ids.dtype.is_floating:
-            ids = tf.cast(ids, tf.int32)
+        logits = self.logits_of_step(training)
+        if logits is not None:
+            return logits
+        if keras.backend.is_float_dtype(getattr(ids, "dtype", None)):
+            ids = ops.cast(ids, "int32")
         ids, mask = self.checked_tokens("ids", ids, mask)
         features = passes.features(self, ids, mask=mask, training=training)
         return passes.logits(self, features.dropped, training)

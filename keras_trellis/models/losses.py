@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-import tensorflow as tf
+from keras import ops
 
 from keras_trellis import heads
 from keras_trellis.models import passes
 from keras_trellis.models.passes import Features
+from keras_trellis.types import Tensor
 
 
 class LossTerms(NamedTuple):
@@ -22,17 +23,17 @@ class LossTerms(NamedTuple):
             next (TAR).
     """
 
-    prediction: tf.Tensor
-    auxiliary: tf.Tensor
-    activation: tf.Tensor
-    temporal: tf.Tensor
+    prediction: Tensor
+    auxiliary: Tensor
+    activation: Tensor
+    temporal: Tensor
 
 
 def sums(
     model: Any,
     features: Features,
-    targets: tf.Tensor,
-    weights: tf.Tensor,
+    targets: Tensor,
+    weights: Tensor,
     training: bool,
 ) -> tuple[LossTerms, LossTerms]:
     """Returns the terms as weighted sums over positions, and the sums of those weights.
@@ -48,40 +49,30 @@ def sums(
     """
     raw, dropped, auxiliary, _ = features
     # A change from one step to the next counts as much as the step that counts less.
-    pairs = tf.minimum(weights[:, 1:], weights[:, :-1])
-    zero = tf.zeros((), weights.dtype)
+    pairs = ops.minimum(weights[:, 1:], weights[:, :-1])
+    zero = ops.zeros((), weights.dtype)
     terms = dict.fromkeys(LossTerms._fields, zero)
     nll = passes.nll(model, dropped, targets, training)
-    terms["prediction"] = tf.reduce_sum(weights * nll)
+    terms["prediction"] = ops.sum(weights * nll)
     if auxiliary is not None:
         nll = passes.nll(model, auxiliary, targets[:, None], training)
-        terms["auxiliary"] = model.auxiliary_weight * tf.reduce_sum(
-            weights[:, None] * nll
-        )
+        terms["auxiliary"] = model.auxiliary_weight * ops.sum(weights[:, None] * nll)
     if model.activation_weight:
-        squares = tf.reduce_sum(weights * _mean_square(dropped))
+        squares = ops.sum(weights * _mean_square(dropped))
         terms["activation"] = model.activation_weight * squares
     if model.temporal_weight:
         changes = raw[:, 1:] - raw[:, :-1]
-        squares = tf.reduce_sum(pairs * _mean_square(changes))
+        squares = ops.sum(pairs * _mean_square(changes))
         terms["temporal"] = model.temporal_weight * squares
-    total = tf.reduce_sum(weights)
-    return LossTerms(**terms), LossTerms(total, total, total, tf.reduce_sum(pairs))
+    total = ops.sum(weights)
+    return LossTerms(**terms), LossTerms(total, total, total, ops.sum(pairs))
 
 
 def means(terms: LossTerms, weights: LossTerms) -> LossTerms:
     """Returns the terms as means, zero where nothing is scored."""
-    return LossTerms(*map(tf.math.divide_no_nan, terms, weights))
+    return LossTerms(*map(ops.divide_no_nan, terms, weights))
 
 
-def global_sum(value: tf.Tensor) -> tf.Tensor:
-    """Returns the sum of a value over all replicas."""
-    replica = tf.distribute.get_replica_context()
-    if replica is None or replica.num_replicas_in_sync == 1:
-        return value
-    return replica.all_reduce(tf.distribute.ReduceOp.SUM, value)
-
-
-def _mean_square(values: tf.Tensor) -> tf.Tensor:
+def _mean_square(values: Tensor) -> Tensor:
     """`[..., E]` -> `[...]` in at least float32."""
-    return tf.reduce_mean(tf.square(heads.at_least_float32(values)), axis=-1)
+    return ops.mean(ops.square(heads.at_least_float32(values)), axis=-1)

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-import tensorflow as tf
+from keras import ops
 
-from keras_trellis.core import dropout
+from keras_trellis import backend
+from keras_trellis.core import checks, dropout
 from keras_trellis.models import sequence_layer
+from keras_trellis.types import Tensor
 
 
 class Features(NamedTuple):
@@ -24,38 +26,38 @@ class Features(NamedTuple):
         state: the state after the last step.
     """
 
-    raw: tf.Tensor
-    dropped: tf.Tensor
-    auxiliary: tf.Tensor | None
-    state: tuple[tf.Tensor, ...]
+    raw: Tensor
+    dropped: Tensor
+    auxiliary: Tensor | None
+    state: tuple[Tensor, ...]
 
 
 def embed(
     model: Any,
-    ids: tf.Tensor,
+    ids: Tensor,
     training: bool = False,
-) -> tf.Tensor:
+) -> Tensor:
     """Returns the word vectors `[B, T, E]`, in training without the words that are dropped.
 
-    An id outside of the vocabulary has NaN: under XLA and on an accelerator, a lookup outside of
-    the table returns some vector.
+    An id outside of the vocabulary has NaN: under XLA, on an accelerator and on JAX, a lookup
+    outside of the table returns some vector.
     """
     words = model.embedding(ids)
-    known = tf.expand_dims((ids >= 0) & (ids < model.vocabulary_size), -1)
-    words = tf.where(known, words, tf.constant(float("nan"), words.dtype))
+    known = ops.expand_dims((ids >= 0) & (ids < model.vocabulary_size), -1)
+    words = ops.where(known, words, float("nan"))
     if model.untrained_input_id is not None:
-        untrained = tf.expand_dims(ids == model.untrained_input_id, -1)
-        words = tf.where(untrained, tf.stop_gradient(words), words)
+        untrained = ops.expand_dims(ids == model.untrained_input_id, -1)
+        words = ops.where(untrained, ops.stop_gradient(words), words)
     if not (training and model.embedding_dropout):
         return words
     shape = (model.vocabulary_size, 1)
     mask = _mask(model, "words", shape, model.embedding_dropout, words.dtype)
-    return words * tf.gather(mask, ids)
+    return words * backend.take(mask, ids)
 
 
 def features(
     model: Any,
-    ids: tf.Tensor,
+    ids: Tensor,
     *,
     training: bool = False,
     **how: Any,
@@ -79,22 +81,22 @@ def features(
 
 def stream(
     model: Any,
-    ids: tf.Tensor,
+    ids: Tensor,
     cache: Any,
     mask: Any = None,
-) -> tuple[tf.Tensor, Any]:
+) -> tuple[Tensor, Any]:
     """Returns what the head gets for ids `[B, T]`, `[B, T, output_units]`, and the next cache."""
     return model.trellis.stream(embed(model, ids), cache, mask=mask)
 
 
 def read(
     model: Any,
-    ids: tf.Tensor,
+    ids: Tensor,
     *,
     cache: Any = None,
     initial_state: Any = None,
     mask: Any = None,
-) -> tuple[tf.Tensor, Any]:
+) -> tuple[Tensor, Any]:
     """Returns what the head gets for ids `[B, T]`, and what to continue with.
 
     Args:
@@ -113,10 +115,10 @@ def read(
 
 def prefill(
     model: Any,
-    ids: tf.Tensor,
+    ids: Tensor,
     cache: Any,
     mask: Any = None,
-) -> tuple[tf.Tensor, Any]:
+) -> tuple[Tensor, Any]:
     """Returns the log-probabilities `[B, V]` after ids `[B, T]`, T >= 1, and the next cache."""
     outputs, cache = stream(model, ids, cache, mask)
     # A masked step has the output of the valid one before it: the last one fits every row.
@@ -125,34 +127,34 @@ def prefill(
 
 def step(
     model: Any,
-    ids: tf.Tensor,
+    ids: Tensor,
     cache: Any,
-) -> tuple[tf.Tensor, Any]:
+) -> tuple[Tensor, Any]:
     """Returns the log-probabilities `[B, V]` after one id a row, `[B]`, and the next cache."""
     return prefill(model, ids[:, None], cache)
 
 
 def logits(
     model: Any,
-    outputs: tf.Tensor,
+    outputs: Tensor,
     training: bool = False,
-) -> tf.Tensor:
+) -> Tensor:
     """Returns the logits `[..., V]` for outputs `[..., output_units]`."""
     return model.head.logits(outputs, model.embedding.embeddings, training=training)
 
 
-def log_probs(model: Any, outputs: tf.Tensor) -> tf.Tensor:
+def log_probs(model: Any, outputs: Tensor) -> Tensor:
     """Returns the log-probabilities `[..., V]` for outputs `[..., output_units]`."""
     return model.head.log_probs(outputs, model.embedding.embeddings)
 
 
 def nll(
     model: Any,
-    outputs: tf.Tensor,
-    targets: tf.Tensor,
+    outputs: Tensor,
+    targets: Tensor,
     training: bool = False,
     **head_arguments: Any,
-) -> tf.Tensor:
+) -> Tensor:
     """Returns the negative log-likelihood of each target, in nats; see the head's `nll`."""
     return model.head.nll(
         outputs,
@@ -165,13 +167,13 @@ def nll(
 
 def _drop(
     model: Any,
-    outputs: tf.Tensor,
+    outputs: Tensor,
     training: bool,
-) -> tf.Tensor:
+) -> Tensor:
     """Variational dropout of `[..., T, E]`: one mask for all steps."""
     if not (training and model.output_dropout):
         return outputs
-    *rows, _, channels = tf.unstack(tf.shape(outputs), num=outputs.shape.rank)
+    *rows, _, channels = checks.sizes(outputs)
     shape = [*rows, 1, channels]
     return outputs * _mask(model, "outputs", shape, model.output_dropout, outputs.dtype)
 
@@ -181,7 +183,7 @@ def _mask(
     name: str,
     shape: Any,
     rate: float,
-    dtype: tf.DType,
-) -> tf.Tensor:
+    dtype: Any,
+) -> Tensor:
     seed = dropout.next_seed(model.seed_generator)
     return dropout.stream_mask(seed, name, rate, shape, dtype)

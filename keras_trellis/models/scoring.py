@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import keras
-import tensorflow as tf
 
 from keras_trellis import heads
 from keras_trellis.core import checks
@@ -14,6 +13,7 @@ from keras_trellis.models.losses import LossTerms
 from keras_trellis.models.own_loss import OwnLoss
 from keras_trellis.models.streaming import Streaming
 from keras_trellis.models.targets import next_tokens, scored, where_valid
+from keras_trellis.types import Tensor
 
 
 class Scoring(Streaming, OwnLoss):
@@ -33,8 +33,8 @@ class Scoring(Streaming, OwnLoss):
 
     def loss_terms(
         self,
-        ids: tf.Tensor,
-        targets: tf.Tensor,
+        ids: Tensor,
+        targets: Tensor,
         *,
         initial_state: Any = None,
         mask: Any = None,
@@ -49,7 +49,8 @@ class Scoring(Streaming, OwnLoss):
             ids: integers `[B, T]`.
             targets: integers `[B, T]`, the token after each; not read where it is not scored.
             initial_state: None (zeros), or a state that an earlier call returned. Gradients flow
-                through it: to carry history as the paper does, pass it through `tf.stop_gradient`.
+                through it: to carry history as the paper does, pass it through
+                `keras.ops.stop_gradient`.
             mask: None, or booleans `[B, T]`; masked steps are skipped and not scored.
             sample_weight: None, or weights `[B]` or `[B, T]` of the positions; means are weighted
                 means.
@@ -86,14 +87,14 @@ class Scoring(Streaming, OwnLoss):
 
     def score(
         self,
-        ids: tf.Tensor,
-        targets: tf.Tensor,
+        ids: Tensor,
+        targets: Tensor,
         *,
         initial_state: Any = None,
         cache: Any = None,
         mask: Any = None,
         epsilon: float | None = None,
-    ) -> tuple[tf.Tensor, Any]:
+    ) -> tuple[Tensor, Any]:
         """Returns the negative log-likelihood of each target in nats, and what to continue with.
 
         Args:
@@ -130,7 +131,7 @@ class Scoring(Streaming, OwnLoss):
 
     def own_loss(
         self, data: Any, training: bool
-    ) -> tuple[LossTerms, LossTerms, tf.Tensor]:
+    ) -> tuple[LossTerms, LossTerms, Tensor]:
         """Returns the sums of the loss terms of a batch, their weights, and the logits."""
         ids, targets, sample_weight = keras.utils.unpack_x_y_sample_weight(data)
         if targets is None:
@@ -146,7 +147,7 @@ class Scoring(Streaming, OwnLoss):
 
     def _features(
         self,
-        ids: tf.Tensor,
+        ids: Tensor,
         training: bool,
         **how: Any,
     ) -> passes.Features:

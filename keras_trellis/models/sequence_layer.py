@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from typing import Any, Protocol
 
 import keras
-import tensorflow as tf
 
 from keras_trellis import arguments
 from keras_trellis.layers.recurrent import (
@@ -17,7 +16,7 @@ from keras_trellis.layers.recurrent import (
     is_recurrent,
 )
 from keras_trellis.layers.sequence import SequenceLayer
-from keras_trellis.types import State
+from keras_trellis.types import State, Tensor
 
 _NEEDED = (
     "output_units",
@@ -76,7 +75,7 @@ class ModelLayer(Protocol):
             output before it; before the first valid step, zeros.
         """
 
-    def get_initial_state(self, batch_size: Any) -> Sequence[tf.Tensor]:
+    def get_initial_state(self, batch_size: Any) -> Sequence[Tensor]:
         """Returns the state of no history, as `initial_state` takes it."""
 
     def get_initial_cache(self, batch_size: Any, initial_state: Any = None) -> Any:
@@ -90,7 +89,7 @@ class ModelLayer(Protocol):
         sequences: Any,
         cache: Any,
         mask: Any = None,
-    ) -> tuple[tf.Tensor, Any]:
+    ) -> tuple[Tensor, Any]:
         """Continues sequences exactly: chunks equal one pass.
 
         Returns:
@@ -140,14 +139,14 @@ def prepared(
 
 def run(
     layer: Any,
-    sequences: tf.Tensor,
+    sequences: Tensor,
     *,
     auxiliary_every: int | None = None,
     auxiliary_from: str = "bottom",
     discard: int = 0,
     depth: int | None = None,
     **how: Any,
-) -> tuple[tf.Tensor, State, tf.Tensor | None]:
+) -> tuple[Tensor, State, Tensor | None]:
     """Runs a layer over whole sequences.
 
     Args:

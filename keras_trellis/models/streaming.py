@@ -6,11 +6,13 @@ import functools
 from collections.abc import Collection
 from typing import Any
 
-import tensorflow as tf
+from keras import ops
 
+from keras_trellis import backend
 from keras_trellis.core import checks
 from keras_trellis.models import generation, passes
 from keras_trellis.models.targets import begun, where_valid
+from keras_trellis.types import Number, Tensor
 
 
 class Streaming:
@@ -41,10 +43,10 @@ class Streaming:
 
     def stream(
         self,
-        ids: tf.Tensor,
+        ids: Tensor,
         cache: Any,
         mask: Any = None,
-    ) -> tuple[tf.Tensor, Any]:
+    ) -> tuple[Tensor, Any]:
         """Returns what the head gets at each step, `[B, T, output_units]`, and the new cache.
 
         Args:
@@ -57,10 +59,10 @@ class Streaming:
 
     def prefill(
         self,
-        ids: tf.Tensor,
+        ids: Tensor,
         cache: Any,
         mask: Any = None,
-    ) -> tuple[tf.Tensor, Any]:
+    ) -> tuple[Tensor, Any]:
         """Reads a chunk of text at once.
 
         Args:
@@ -75,7 +77,7 @@ class Streaming:
         ids, mask = self.checked_tokens("ids", ids, mask)
         return passes.prefill(self, begun("ids", ids), cache, mask)
 
-    def step(self, ids: tf.Tensor, cache: Any) -> tuple[tf.Tensor, Any]:
+    def step(self, ids: Tensor, cache: Any) -> tuple[Tensor, Any]:
         """Reads one token a row, at a cost that does not grow with the text.
 
         Args:
@@ -92,21 +94,22 @@ class Streaming:
 
     def generate(
         self,
-        ids: tf.Tensor,
+        ids: Tensor,
         max_length: int,
         *,
         temperature: float = 1.0,
         top_k: int | None = None,
         top_p: float | None = None,
         seed: int | None = None,
-        stop_token_ids: int | Collection[int] | tf.Tensor | None = None,
-        forbidden_ids: int | Collection[int] | tf.Tensor | None = None,
+        stop_token_ids: int | Collection[int] | Tensor | None = None,
+        forbidden_ids: int | Collection[int] | Tensor | None = None,
         strip_prompt: bool = False,
-    ) -> tf.Tensor:
+    ) -> Tensor:
         """Continues prompts of equal length.
 
-        The same arguments and seed give the same text; a row's text does not depend on the rows
-        after it.
+        The same arguments and seed give the same text on one backend of Keras; another one may draw
+        other tokens. A row's text does not depend on the rows after it. JAX compiles a program for
+        each shape of the prompts and each `max_length`.
 
         Args:
             ids: integers `[B, T]`, T >= 1, the prompts.
@@ -143,17 +146,17 @@ class Streaming:
             return ids
         continuation = self._continuation(
             ids,
-            tf.convert_to_tensor(max_length - length),
             seeds,
-            temperature=tf.constant(temperature, tf.float32),
-            top_k=tf.constant(min(top_k or size, size)),
-            top_p=tf.constant(top_p or 1.0, tf.float32),
+            steps=max_length - length,
+            temperature=ops.convert_to_tensor(float(temperature), "float32"),
+            top_k=ops.convert_to_tensor(min(top_k or size, size), "int32"),
+            top_p=ops.convert_to_tensor(float(top_p or 1.0), "float32"),
             stop_token_ids=stops,
             forbidden_ids=forbidden,
         )
         # A draw is made even where the prompt, of unknown length, is as long as the result.
-        text = tf.concat([ids, continuation], axis=1)[:, :max_length]
-        text = tf.ensure_shape(text, [None, max_length])
+        text = ops.concatenate([ids, continuation], axis=1)[:, :max_length]
+        text = backend.with_sizes(text, [None, max_length])
         if strip_prompt:
             return text[:, length:]
         return text
@@ -163,7 +166,7 @@ class Streaming:
         name: str,
         value: Any,
         mask: Any = None,
-    ) -> tuple[tf.Tensor, Any]:
+    ) -> tuple[Tensor, Any]:
         """Returns tokens `[B, T]`, zeros where they are masked, and the mask.
 
         Raises:
@@ -180,17 +183,19 @@ class Streaming:
 
     @functools.cached_property
     def _continuation(self) -> Any:
-        """The graph behind `generate`, in which the length of the result may vary."""
-        return tf.function(self._continue, reduce_retracing=True)
+        """The program behind `generate`; a graph of TensorFlow has any length of the result."""
+        return backend.compiled(self._continue, self, sizes=["steps"])
 
     def _continue(
         self,
-        ids: tf.Tensor,
-        steps: tf.Tensor,
-        seeds: tf.Tensor,
+        ids: Tensor,
+        seeds: Tensor,
+        *,
+        steps: Number,
         **settings: Any,
-    ) -> tf.Tensor:
-        cache = self.get_initial_cache(tf.shape(ids)[0])
+    ) -> Tensor:
+        rows, length = checks.sizes(ids)
+        cache = self.get_initial_cache(rows)
         log_probs, cache = passes.prefill(self, ids, cache)
         tokens, _, _ = generation.generate(
             functools.partial(passes.step, self),
@@ -198,7 +203,7 @@ class Streaming:
             cache,
             steps=steps,
             seeds=seeds,
-            first=tf.shape(ids)[1],
+            first=length,
             **settings,
         )
         return tokens

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 from typing import Any
 
-import tensorflow as tf
+from keras import ops
 
+from keras_trellis import backend
 from keras_trellis.core import checks
+from keras_trellis.types import Tensor
 
 
 def next_tokens(
     name: str,
-    targets: tf.Tensor,
+    targets: Tensor,
     ids_name: str,
-    ids: tf.Tensor,
-) -> tf.Tensor:
+    ids: Tensor,
+) -> Tensor:
     """Returns targets as integers; their shape must be that of the ids."""
     return checks.with_shape(
         name,
@@ -25,7 +27,7 @@ def next_tokens(
     )
 
 
-def begun(name: str, ids: tf.Tensor) -> tf.Tensor:
+def begun(name: str, ids: Tensor) -> Tensor:
     """Returns ids `[B, T]`; T must be at least 1."""
     if ids.shape[1] == 0:
         raise ValueError(
@@ -35,21 +37,21 @@ def begun(name: str, ids: tf.Tensor) -> tf.Tensor:
     return ids
 
 
-def where_valid(mask: Any, values: tf.Tensor) -> tf.Tensor:
+def where_valid(mask: Any, values: Tensor) -> Tensor:
     """Returns values with zeros at masked positions, so that nothing reads what padding holds."""
     if mask is None:
         return values
-    return tf.where(tf.cast(mask, tf.bool), values, 0)
+    return ops.where(ops.cast(mask, "bool"), values, 0)
 
 
 def scored(
     model: Any,
     targets: Any,
-    ids: tf.Tensor,
+    ids: Tensor,
     mask: Any,
     sample_weight: Any,
     names: tuple[str, str] = ("targets", "ids"),
-) -> tuple[tf.Tensor, tf.Tensor]:
+) -> tuple[Tensor, Tensor]:
     """Returns the targets of a loss, 0 where they are not scored, and their weights.
 
     Args:
@@ -66,7 +68,7 @@ def scored(
     Raises:
         ValueError: targets or weights have another shape, or a target is outside of the vocabulary.
     """
-    dtype = tf.float64 if model.compute_dtype == "float64" else tf.float32
+    dtype = "float64" if model.compute_dtype == "float64" else "float32"
     targets = next_tokens(names[0], targets, names[1], ids)
     weights = _position_weights(sample_weight, ids, names[1], dtype)
     weights = where_valid(mask, weights)
@@ -76,24 +78,25 @@ def scored(
 
 def _position_weights(
     sample_weight: Any,
-    ids: tf.Tensor,
+    ids: Tensor,
     ids_name: str,
-    dtype: tf.DType,
-) -> tf.Tensor:
+    dtype: str,
+) -> Tensor:
     """Returns how much each position counts, `[B, T]`."""
     rows, steps = checks.sizes(ids)
-    ones = tf.ones([rows, steps], dtype)
+    ones = ops.ones([rows, steps], dtype)
     if sample_weight is None:
         return ones
-    weights = tf.cast(sample_weight, dtype)
+    weights = ops.cast(backend.to_tensor(sample_weight), dtype)
+    shape = backend.static_shape(weights)
     expected = f"of shape [B], or of that of `{ids_name}`, [B, T]"
-    if weights.shape.rank in (0, 1):
+    if shape is not None and len(shape) < 2:
         weights = checks.with_shape("sample_weight", weights, [rows], expected)
-    if weights.shape.rank in (1, None):  # Keras makes one graph for all ranks
-        weights = tf.reshape(weights, [rows, -1])
+    if shape is None or len(shape) < 2:  # Keras makes one graph for all ranks
+        weights = ops.reshape(weights, [rows, -1])
     columns = checks.sizes(weights)[1]
-    if tf.is_tensor(columns):
-        columns = tf.where(columns == 1, 1, steps)
+    if not isinstance(columns, int):
+        columns = ops.where(columns == 1, 1, steps)
     elif columns != 1:
         columns = steps
     return ones * checks.with_shape("sample_weight", weights, [rows, columns], expected)

@@ -920,6 +920,16 @@ def test_fit_names_what_is_wrong_as_the_user_wrote_it(ids, targets, message, tra
             call(ids, targets, verbose=0)
 
 
+def test_the_own_loss_is_what_compute_loss_returns(trained):
+    """Of the call that Keras makes in a step, and of any other one."""
+    terms, _ = trained.loss_terms(IDS, TARGETS)
+    for logits in (None, trained(IDS)):
+        loss = trained.compute_loss(IDS, TARGETS, logits, training=False)
+        np.testing.assert_allclose(loss, sum(terms), rtol=1e-12)
+    loss = trained.test_on_batch(IDS, TARGETS)
+    np.testing.assert_allclose(loss, sum(terms), rtol=1e-6)
+
+
 @pytest.mark.parametrize("head", HEADS)
 def test_every_head_has_the_same_errors(head):
     model = make(head=HEADS[head](dtype="float64"))
@@ -1008,7 +1018,7 @@ def test_a_model_that_does_not_train_says_so_and_evaluates():
     model = make(trainable=False)
     model.compile("sgd")
     before = model.get_weights()
-    with pytest.warns(UserWarning, match="no trainable weights"):
+    with pytest.warns(UserWarning, match="any trainable weights"):
         history = model.fit(IDS, TARGETS, verbose=0).history
     terms, _ = model.loss_terms(IDS, TARGETS)
     assert history["loss"][0] == pytest.approx(float(sum(terms)), rel=1e-5)
