@@ -5,6 +5,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 Values = Mapping[str, Any]  # of a config: nested, or by their dotted names
+_LONGEST = 100  # characters of a name that a message repeats
 
 
 def unknown(what: str, name: Any, known: Iterable[str]) -> str:
@@ -12,6 +13,8 @@ def unknown(what: str, name: Any, known: Iterable[str]) -> str:
     name, known = str(name), list(known)
     near = nearest(name, known)
     hint = f"did you mean {near!r}?" if near else f"expected one of {', '.join(known)}"
+    if len(name) > _LONGEST:
+        name = f"{name[:_LONGEST]}..."
     return f"unknown {what} {name!r}; {hint}"
 
 
