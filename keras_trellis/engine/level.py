@@ -146,9 +146,8 @@ def _trained(gate: Gate, reach: Reach, hidden: HiddenKernel) -> Callable[..., An
             by_total, by_shifted = activate_gradient(total, past, state, upstream)
             by_products = by_total[:, : reach.steps]
             by_taps = multiply(by_products, matrix, transpose=True)
-            with tf.control_dependencies(
-                [by_total]
-            ):  # later than it could: less memory
+            # Later than it could be: less memory.
+            with tf.control_dependencies([by_total]):
                 taps = read(past, state, hidden.mask)
             read_gradient = run(_read_gradient, reach)
             by_past, by_state = read_gradient(

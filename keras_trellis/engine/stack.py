@@ -168,14 +168,14 @@ def _groups(network: Network, weights: Weights) -> list[Layer]:
         if group < network.injected_groups:
             kernels.append(tf.reshape(kernel[:, :, group], shape))
             masks.append(None)
-        one = Layer(
+        layer = Layer(
             tuple(kernels),
             hidden[group],
             None if bias is None else tf.reshape(bias[:, group], [-1]),
             tuple(masks),
             None if mask is None else mask[group],
         )
-        layers.append(one)
+        layers.append(layer)
     return layers
 
 

@@ -118,9 +118,8 @@ class TrellisBase(WeightArguments, SequenceLayer):
             seed, self.dropout, self.recurrent_dropout, self.weight_dropout
         )
         if self.depth > _MANY_LEVELS:
-            warnings.warn(
-                self._depth_cost(), UserWarning, stacklevel=3
-            )  # through `constructor`
+            # The caller is behind `constructor`.
+            warnings.warn(self._depth_cost(), UserWarning, stacklevel=3)
 
     def _depth_cost(self) -> str:
         """Says what so many levels cost."""
