@@ -210,19 +210,11 @@ class SequenceLayer(SequenceHooks, Stateful, keras.layers.Layer):
         """Returns the symbolic results of `call` in a functional model."""
         check_symbols(self, sequences, initial_state)
         tensor = functools.partial(keras.KerasTensor, dtype=self.compute_dtype)
-        shapes = self.compute_output_shape(
-            sequences.shape,
-            None,
-            auxiliary_every,
-            discard,
-            depth,
-            auxiliary_from,
-        )
-        return (
-            tuple(map(tensor, shapes))
-            if isinstance(shapes[0], tuple)
-            else tensor(shapes)
-        )
+        options = (auxiliary_every, discard, depth, auxiliary_from)
+        shapes = self.compute_output_shape(sequences.shape, None, *options)
+        if isinstance(shapes[0], tuple):
+            return tuple(map(tensor, shapes))
+        return tensor(shapes)
 
     def compute_mask(self, sequences: Any, mask: Any = None) -> Any:
         """Returns the mask of the outputs, that of the sequences; states have none.

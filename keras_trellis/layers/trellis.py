@@ -147,10 +147,8 @@ class TrellisLayer(TrellisBase):
 
     def get_config(self) -> dict[str, Any]:
         """Returns the constructor's arguments."""
-        own = {
-            name: getattr(self, name) for name in ("depth", "recompute", "staggered")
-        }
-        return super().get_config() | own
+        names = ("depth", "recompute", "staggered")
+        return super().get_config() | {name: getattr(self, name) for name in names}
 
     @property
     def receptive_field(self) -> int:

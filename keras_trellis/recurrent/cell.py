@@ -189,10 +189,8 @@ class GatedCell(WeightArguments):
 
     def get_config(self) -> dict[str, Any]:
         """Returns the constructor's arguments."""
-        config = super().get_config()
-        for name in ("units", "variant", *_RATES, "seed"):
-            config[name] = getattr(self, name)
-        return config
+        names = ("units", "variant", *_RATES, "seed")
+        return super().get_config() | {name: getattr(self, name) for name in names}
 
     # What its layer asks for
 

@@ -214,10 +214,7 @@ class StackedLSTM(WeightArguments, SequenceLayer):
 
     def get_config(self) -> dict[str, Any]:
         """Returns the constructor's arguments."""
-        config = super().get_config()
-        for name in _PLAIN:
-            config[name] = getattr(self, name)
-        return config
+        return super().get_config() | {name: getattr(self, name) for name in _PLAIN}
 
     @property
     def state_units(self) -> tuple[int, ...]:
