@@ -19,6 +19,7 @@ import numpy as np
 from keras_trellis import arguments
 from keras_trellis.convert import gated
 from keras_trellis.core.gates import Gate, GRUGate, LSTMGate, TanhGate
+from keras_trellis.core.weight_arguments import RESTRAINTS
 from keras_trellis.layers.trellis import TrellisLayer
 
 RNN: TypeAlias = keras.layers.Layer
@@ -34,12 +35,7 @@ _TRAINING_ARGUMENTS = (
     "recurrent_dropout",
     "recurrent_weight_dropout",
     "activity_regularizer",
-    "kernel_regularizer",
-    "recurrent_regularizer",
-    "bias_regularizer",
-    "kernel_constraint",
-    "recurrent_constraint",
-    "bias_constraint",
+    *RESTRAINTS,
 )
 
 

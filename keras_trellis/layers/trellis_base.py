@@ -197,14 +197,8 @@ class TrellisBase(WeightArguments, SequenceLayer):
         initializer = self.bias_initializer
         if self.unit_forget_bias:
             initializer = gates.remembering(self.gate, initializer)
-        return self.add_weight(
-            name="bias",
-            shape=(channels,),
-            initializer=initializer,
-            regularizer=self.bias_regularizer,
-            constraint=self.bias_constraint,
-            autocast=False,
-        )
+        shape = (channels,)
+        return self._new_weight("bias", shape, "bias", initializer, autocast=False)
 
     def _add_scale(
         self, name: str, channels: int, direction: Callable[[], tf.Tensor]

@@ -224,16 +224,8 @@ class GatedCell(WeightArguments):
     def _add(self, name: str, shape: tuple[int, ...], kind: Any) -> keras.Variable:
         if kind not in (KERNEL, RECURRENT, BIAS):
             return self.add_weight(name=name, shape=shape, initializer=kind)
-        initializer = getattr(self, f"{kind}_initializer")
-        if name == "bias":
-            initializer = self._first_bias
-        return self.add_weight(
-            name=name,
-            shape=shape,
-            initializer=initializer,
-            regularizer=getattr(self, f"{kind}_regularizer"),
-            constraint=getattr(self, f"{kind}_constraint"),
-        )
+        initializer = self._first_bias if name == "bias" else None
+        return self._new_weight(name, shape, kind, initializer)
 
     # Biases of the gates
 

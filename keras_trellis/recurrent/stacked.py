@@ -16,7 +16,7 @@ from keras_trellis.core.constructors import constructor
 from keras_trellis.core.convolution import last_steps
 from keras_trellis.core.dropout import Rate, generator_for, next_seed, stream_mask
 from keras_trellis.core.gates import LSTMGate
-from keras_trellis.core.weight_arguments import WeightArguments
+from keras_trellis.core.weight_arguments import RESTRAINTS, WeightArguments
 from keras_trellis.engine import stack
 from keras_trellis.engine.time_loop import swapped
 from keras_trellis.layers import past
@@ -67,11 +67,7 @@ _TRAINING_ARGUMENTS = (
     "recurrent_dropout",
     "weight_dropout",
     "activity_regularizer",
-    *(
-        f"{variable}_{kind}"
-        for kind in ("regularizer", "constraint")
-        for variable in ("kernel", "recurrent", "bias")
-    ),
+    *RESTRAINTS,
 )
 
 
@@ -254,13 +250,7 @@ class StackedLSTM(WeightArguments, SequenceLayer):
         if kind == "bias" and self.unit_forget_bias:
             initializer = gates.remembering(_GATE, initializer)
         prefix = "recurrent_kernel" if kind == "recurrent" else kind
-        return self.add_weight(
-            name=f"{prefix}_{index}",
-            shape=shape,
-            initializer=initializer,
-            regularizer=getattr(self, f"{kind}_regularizer"),
-            constraint=getattr(self, f"{kind}_constraint"),
-        )
+        return self._new_weight(f"{prefix}_{index}", shape, kind, initializer)
 
     # The network
 
