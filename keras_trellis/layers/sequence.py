@@ -15,7 +15,6 @@ import tensorflow as tf
 
 from keras_trellis.core.constructors import FullSignature
 from keras_trellis.core.convolution import last_steps
-from keras_trellis.layers.hooks import SequenceHooks
 from keras_trellis.layers.inputs import (
     check_options,
     check_shape,
@@ -40,7 +39,7 @@ _ARGUMENTS = (
 )
 
 
-class SequenceLayer(SequenceHooks, Stateful, keras.layers.Layer):
+class SequenceLayer(Stateful, keras.layers.Layer):
     """A layer from sequences `[B, T, p]` to sequences, with a state and an exact cache.
 
     A layer of your own derives from it and defines what `SequenceHooks` describes.
@@ -68,7 +67,6 @@ class SequenceLayer(SequenceHooks, Stateful, keras.layers.Layer):
     """
 
     __signature__ = FullSignature()
-    built: bool
 
     def __init__(
         self,
