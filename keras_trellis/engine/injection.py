@@ -6,12 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import tensorflow as tf
 
-from keras_trellis.core.convolution import (
-    masked,
-    multiply,
-    pad_left,
-    rows,
-)
+from keras_trellis.core.convolution import masked, multiply, pad_left, rows
 from keras_trellis.core.network import Network, Weights
 from keras_trellis.engine.strides import ALL, Kept, strided_convolution
 

@@ -9,12 +9,7 @@ from typing import NamedTuple
 import tensorflow as tf
 
 from keras_trellis.core import masks
-from keras_trellis.core.convolution import (
-    last_steps,
-    repeated,
-    time_steps,
-    zeros,
-)
+from keras_trellis.core.convolution import last_steps, repeated, time_steps, zeros
 from keras_trellis.core.network import Network, Weights
 from keras_trellis.engine import injection
 from keras_trellis.engine.depth_loop import ascend, handed_on, with_static_shape
