@@ -106,9 +106,9 @@ class TrellisLayer(TrellisBase):
         use_bias: whether to add a bias.
         unit_forget_bias: whether the bias of the gate's forget block starts at 1, for gates that
             have one (the LSTM's; see `Gate.forget_block`).
-        kernel_initializer: initializer of the input kernel.
-        recurrent_initializer: initializer of the hidden kernel.
-        bias_initializer: initializer of the bias.
+        kernel_initializer: initializer of the input kernel, "glorot_uniform" by default.
+        recurrent_initializer: initializer of the hidden kernel, "orthogonal" by default.
+        bias_initializer: initializer of the bias, "zeros" by default.
         kernel_regularizer: regularizer of the input kernel.
         recurrent_regularizer: regularizer of the hidden kernel.
         bias_regularizer: regularizer of the bias.

@@ -39,10 +39,10 @@ class GatedCell(WeightArguments):
         units: n, the number of channels of the output.
         variant: "paper", the equations of the paper, or "released", those of the
             authors' code, where the two differ.
-        kernel_initializer: of the matrices that read the input.
+        kernel_initializer: of the matrices that read the input, "glorot_uniform" by default.
         recurrent_initializer: of the matrices and vectors that read the state.
-        bias_initializer: of the biases, if the cell has any. Biases of the released
-            form have 1 added on the forget gate, and -1 on the highway gate.
+        bias_initializer: of the biases, if the cell has any, "zeros" by default. Biases of the
+            released form have 1 added on the forget gate, and -1 on the highway gate.
         kernel_regularizer: of the same variables as `kernel_initializer`, and so on.
         recurrent_regularizer: see above.
         bias_regularizer: see above.

@@ -112,9 +112,9 @@ class StackedLSTM(WeightArguments, SequenceLayer):
         zero_output_for_mask: whether the output at a masked step is zero.
         use_bias: whether there are biases.
         unit_forget_bias: whether the biases of the forget gates start at 1.
-        kernel_initializer: initializer of the kernels.
-        recurrent_initializer: initializer of the recurrent kernels.
-        bias_initializer: initializer of the biases.
+        kernel_initializer: initializer of the kernels, "glorot_uniform" by default.
+        recurrent_initializer: initializer of the recurrent kernels, "orthogonal" by default.
+        bias_initializer: initializer of the biases, "zeros" by default.
         kernel_regularizer: regularizer of each kernel.
         recurrent_regularizer: regularizer of each recurrent kernel.
         bias_regularizer: regularizer of each bias.
