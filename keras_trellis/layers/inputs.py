@@ -73,7 +73,7 @@ def check_cache(cache: Any, expected: Any) -> None:
         )
 
 
-def number_of_outputs(sequences: tf.Tensor, discard: int) -> Number | None:
+def count_outputs(sequences: tf.Tensor, discard: int) -> Number | None:
     """Returns how many of the last outputs a call returns; None for all."""
     left_out = arguments.discard(discard, sequences.shape[1])
     if left_out:

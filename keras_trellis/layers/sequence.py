@@ -20,9 +20,9 @@ from keras_trellis.layers.inputs import (
     check_shape,
     check_symbols,
     checked_tensors,
+    count_outputs,
     dense_sequences,
     first_state,
-    number_of_outputs,
     warn_inexact_state,
 )
 from keras_trellis.layers.outputs import call_mask, call_results, call_shapes
@@ -161,9 +161,7 @@ class SequenceLayer(Stateful, keras.layers.Layer):
         if self.go_backwards:
             sequences = tf.reverse(sequences, axis=[1])
             mask = None if mask is None else tf.reverse(mask, axis=[1])
-        num_outputs = (
-            number_of_outputs(sequences, discard) if self.return_sequences else 1
-        )
+        num_outputs = count_outputs(sequences, discard) if self.return_sequences else 1
         if self.stateful:
             begin = None if initial is None else self.cache_of_state(initial)
             outputs, states = self._past.advance(
@@ -277,7 +275,7 @@ class SequenceLayer(Stateful, keras.layers.Layer):
         """
         levels = self.collected_levels(depth, auxiliary_every, auxiliary_from)
         sequences, initial, mask = checked_tensors(self, sequences, initial_state, mask)
-        num_outputs = number_of_outputs(sequences, discard)
+        num_outputs = count_outputs(sequences, discard)
         return self.run(sequences, initial, mask, training, levels, num_outputs)
 
     def get_initial_cache(

@@ -151,16 +151,11 @@ def nll(
     outputs: tf.Tensor,
     targets: tf.Tensor,
     training: bool = False,
-    **head_arguments: Any,
+    **options: Any,
 ) -> tf.Tensor:
     """Returns the negative log-likelihood of each target, in nats; see the head's `nll`."""
-    return model.head.nll(
-        outputs,
-        targets,
-        model.embedding.embeddings,
-        training=training,
-        **head_arguments,
-    )
+    table = model.embedding.embeddings
+    return model.head.nll(outputs, targets, table, training=training, **options)
 
 
 def _drop(
