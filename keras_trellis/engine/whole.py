@@ -17,7 +17,7 @@ from keras_trellis.engine.injection import Addends
 from keras_trellis.engine.level import HiddenKernel, Reach, hidden_kernel, level
 from keras_trellis.engine.recomputation import ascend_recomputing
 from keras_trellis.engine.schedule import WHOLE, Grid, Segment, cut, segments
-from keras_trellis.engine.strides import ALL, Kept, keep_steps
+from keras_trellis.engine.strides import ALL, Steps, take_steps
 from keras_trellis.types import Number, State
 
 
@@ -200,17 +200,17 @@ def _narrow(
         steps: T.
     """
     reached = cut(grid, part.before, steps)
-    state = tuple(keep_steps(tensor, reached) for tensor in carry.state)
+    state = tuple(take_steps(tensor, reached) for tensor in carry.state)
     addends = dict(carry.addends)
     for dilation in _injected(network, part):
         needed = cut(grids[dilation], part.after, steps)
-        addends[dilation] = keep_steps(addends[dilation], needed)
+        addends[dilation] = take_steps(addends[dilation], needed)
         grids[dilation] = part.after
     return carry._replace(state=state, addends=addends)
 
 
 def _filled(
-    network: Network, carry: _Carry, part: Segment, reached: Kept
+    network: Network, carry: _Carry, part: Segment, reached: Steps
 ) -> int | None:
     """Returns how many of the first steps have taps that are not zero; None: all may have.
 
@@ -229,7 +229,7 @@ def _advance(
     _: Number,
     phase: int,
     filled: int | None = None,
-    reached: Kept = ALL,
+    reached: Steps = ALL,
 ) -> _Carry:
     """Runs a level with level % period = phase."""
     network = levels.network
