@@ -174,11 +174,9 @@ def _pays(sequences: tf.Tensor) -> bool:
     steps is known, and where sequences and channels are so many that the steps soon repay it.
     """
     _, steps, units = sequences.shape
-    return (
-        not tf.executing_eagerly()
-        and steps is not None
-        and steps * units >= _STEP_UNITS
-    )
+    if steps is None or tf.executing_eagerly():
+        return False
+    return steps * units >= _STEP_UNITS
 
 
 # One function each, so that XLA compiles once for all levels.
