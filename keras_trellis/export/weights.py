@@ -9,6 +9,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from keras_trellis.arguments import refusal
 from keras_trellis.core import kernels
 
 PRECISIONS = ("float32", "float16", "int8")
@@ -34,10 +35,7 @@ class Weights:
 
     def __init__(self, model: keras.Model, precision: str) -> None:
         if precision not in PRECISIONS:
-            raise ValueError(
-                f"`precision` must be one of {', '.join(PRECISIONS)}. "
-                f"Received: precision={precision!r}"
-            )
+            raise refusal("precision", precision, f"one of {', '.join(PRECISIONS)}")
         self._originals = model.weights
         self.stored = [_Stored(weight, precision) for weight in self._originals]
 

@@ -387,9 +387,7 @@ def _warn_left_out(layer: Any, changes: dict[str, Any]) -> None:
 
 def _check_stack(layer: Any) -> None:
     if not isinstance(layer, EquilibriumTrellisLayer):
-        raise ValueError(
-            f"`layer` must be an EquilibriumTrellisLayer. Received: layer={layer!r}"
-        )
+        raise arguments.refusal("layer", layer, "an EquilibriumTrellisLayer")
     if layer.groups == 1:
         raise ValueError(
             f"`layer` must have groups, as many as the stack has layers. Received: "
