@@ -60,21 +60,18 @@ def tolerance(value: Any) -> float:
 
 def finite(name: str, value: Any) -> float:
     """Returns `value` as a float, or raises ValueError unless it is a finite number."""
-    try:
-        number = float(value)
-    except (TypeError, ValueError):
-        number = math.inf
+    number = _number(value)
     if not math.isfinite(number):
         raise refusal(name, value, "a finite number")
     return number
 
 
 def _number(value: Any) -> float:
-    """Returns `value` as a float, -1 if it is no number."""
+    """Returns `value` as a float, NaN if it is no number."""
     try:
         return float(value)
     except (TypeError, ValueError):
-        return -1.0
+        return math.nan
 
 
 def dilation_cycle(value: int | Sequence[int]) -> tuple[int, ...]:
