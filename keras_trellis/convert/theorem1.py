@@ -30,7 +30,7 @@ _GATES: dict[type[RNN], type[Gate]] = {
     keras.layers.SimpleRNN: TanhGate,
 }
 # What an RNN layer has for training alone.
-_FOR_TRAINING = (
+_TRAINING_ARGUMENTS = (
     "dropout",
     "recurrent_dropout",
     "recurrent_weight_dropout",
@@ -144,7 +144,11 @@ def _widened(
 
 
 def _warn_left_behind(layers: Sequence[RNN]) -> None:
-    left = [name for name in _FOR_TRAINING if any(_has(rnn, name) for rnn in layers)]
+    left = [
+        name
+        for name in _TRAINING_ARGUMENTS
+        if any(_has(layer, name) for layer in layers)
+    ]
     if not all(layer.trainable for layer in layers):
         left.append("trainable=False")
     if left:
