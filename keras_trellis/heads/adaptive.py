@@ -88,10 +88,9 @@ class AdaptiveSoftmax(Head):
             logits = dense_logits(features, *cluster)
             softmaxes.append(tf.nn.log_softmax(logits))
         first, *tails = softmaxes
+        sizes = [self.cutoffs[0], *[1] * len(tails)]
         tokens: list[tf.Tensor]
-        frequent, *tokens = tf.split(
-            first, [self.cutoffs[0], *[1] * len(tails)], axis=-1
-        )
+        frequent, *tokens = tf.split(first, sizes, axis=-1)
         parts = [frequent]
         for token, tail in zip(tokens, tails, strict=True):
             parts.append(token + tail)
@@ -134,9 +133,8 @@ class AdaptiveSoftmax(Head):
         zeros = tf.zeros_like(at_least_float32(rows[:, 0]))
         chain: Chain = rows, zeros, words, tf.convert_to_tensor(self.bias)
         clusters = itertools.pairwise((*self.cutoffs, words.shape[0]))
-        for word_range, row_range in zip(
-            clusters, itertools.pairwise(edges), strict=True
-        ):
+        ranges = zip(clusters, itertools.pairwise(edges), strict=True)
+        for word_range, row_range in ranges:
             chain = add_blockwise_nll(chain, targets, word_range, row_range, plain)
         rows, nll, words, bias = chain
         # The frequent words come last: the backward pass begins with them, and extends their

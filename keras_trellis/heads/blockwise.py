@@ -92,12 +92,8 @@ def add_blockwise_nll(
         def gradient(*sums: tf.Tensor) -> tuple:
             return tiles.add_gradients(sums, normalizers)
 
-        return (
-            tf.identity(features),
-            total,
-            tf.identity(words),
-            tf.identity(bias),
-        ), gradient
+        added = (tf.identity(features), total, tf.identity(words), tf.identity(bias))
+        return added, gradient
 
     if plain:
         added, _ = add(*chain)
@@ -190,11 +186,8 @@ class _Tiles(NamedTuple):
 
     def _tile(self, row: _Block, column: _Block) -> tuple:
         """Returns the features of a block, and the words and biases of a block."""
-        return (
-            row.slice(self.features),
-            column.slice(self.words),
-            column.slice(self.bias),
-        )
+        features = row.slice(self.features)
+        return features, column.slice(self.words), column.slice(self.bias)
 
     def _hits(self, row: _Block, column: _Block) -> tf.Tensor:
         """Returns which logits of a tile belong to targets: booleans `[rows, columns]`."""

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from keras_trellis.layers.hooks import SequenceHooks
 from keras_trellis.types import State
 
 
@@ -144,19 +145,15 @@ tf.register_tensor_conversion_function(
 )
 
 
-class Stateful:
+class Stateful(SequenceHooks):
     """What a stateful layer has for the user: its states, and a reset.
 
-    A layer writes `cache_of_state`, and puts `CacheVariables` into `_past`.
+    A layer puts `CacheVariables` into `_past`.
     """
 
     built: bool
     stateful: bool
     _past: CacheVariables
-
-    def cache_of_state(self, state: State) -> Any:
-        """Returns the cache that begins with a state, each `[B, units]`."""
-        raise NotImplementedError
 
     @property
     def states(self) -> list[StateVariable] | None:

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from keras_trellis.arguments import refusal
 from keras_trellis.core import checks, dropout
 
 ALL = tf.int32.max
@@ -30,22 +31,17 @@ def check_sampling(temperature: Any, top_k: Any, top_p: Any) -> None:
         ValueError: not `temperature >= 0`, `top_k >= 1` and integral, `0 < top_p <= 1`.
     """
     if not (isinstance(temperature, numbers.Real) and 0 <= float(temperature) < np.inf):
-        raise ValueError(
-            "`temperature` must be a number >= 0 (0: the most probable token). "
-            f"Received: temperature={temperature!r}"
+        raise refusal(
+            "temperature", temperature, "a number >= 0 (0: the most probable token)"
         )
     if top_k is not None and not (
         isinstance(top_k, numbers.Integral) and int(top_k) >= 1
     ):
-        raise ValueError(
-            f"`top_k` must be None or an integer >= 1. Received: top_k={top_k!r}"
-        )
+        raise refusal("top_k", top_k, "None or an integer >= 1")
     if top_p is not None and not (
         isinstance(top_p, numbers.Real) and 0 < float(top_p) <= 1
     ):
-        raise ValueError(
-            f"`top_p` must be None or in (0, 1]. Received: top_p={top_p!r}"
-        )
+        raise refusal("top_p", top_p, "None or in (0, 1]")
 
 
 def row_seeds(seed: int | None, batch_size: Any) -> tf.Tensor:
@@ -60,7 +56,7 @@ def row_seeds(seed: int | None, batch_size: Any) -> tf.Tensor:
         unsigned = int(seed) & (2**64 - 1)
         seed = np.array(unsigned, np.uint64).astype(np.int64)
     else:
-        raise ValueError(f"`seed` must be None or an integer. Received: seed={seed!r}")
+        raise refusal("seed", seed, "None or an integer")
     rows = tf.range(tf.cast(batch_size, tf.int64))
     seeds = tf.fill(tf.shape(rows), seed)
     return tf.stack([seeds, rows], axis=-1)
@@ -302,10 +298,7 @@ def token_ids(name: str, value: Any, vocabulary_size: int) -> tf.Tensor:
         value = list(value)
     tokens = checks.integers(name, value)
     if tokens.shape.rank not in (0, 1):
-        raise ValueError(
-            f"`{name}` must be None, an integer, or a collection of integers. "
-            f"Received: {name}={value!r}"
-        )
+        raise refusal(name, value, "None, an integer, or a collection of integers")
     tokens = checks.within(name, tf.reshape(tokens, [-1]), vocabulary_size)
     return tf.cast(tokens, tf.int32)
 

@@ -55,9 +55,7 @@ class OwnLoss(keras.Model):
         sums, weights, logits = self.own_loss(data, training)
         weights = LossTerms(*map(losses.global_sum, weights))
         replicas = tf.distribute.get_strategy().num_replicas_in_sync
-        penalties = [
-            heads.at_least_float32(penalty) / replicas for penalty in self.losses
-        ]
+        penalties = [heads.at_least_float32(loss) / replicas for loss in self.losses]
         return tf.add_n([*losses.means(sums, weights), *penalties]), logits
 
     def _reported(

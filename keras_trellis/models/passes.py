@@ -78,10 +78,7 @@ def features(
 
 
 def stream(
-    model: Any,
-    ids: tf.Tensor,
-    cache: Any,
-    mask: Any = None,
+    model: Any, ids: tf.Tensor, cache: Any, mask: Any = None
 ) -> tuple[tf.Tensor, Any]:
     """Returns what the head gets for ids `[B, T]`, `[B, T, output_units]`, and the next cache."""
     return model.trellis.stream(embed(model, ids), cache, mask=mask)
@@ -112,10 +109,7 @@ def read(
 
 
 def prefill(
-    model: Any,
-    ids: tf.Tensor,
-    cache: Any,
-    mask: Any = None,
+    model: Any, ids: tf.Tensor, cache: Any, mask: Any = None
 ) -> tuple[tf.Tensor, Any]:
     """Returns the log-probabilities `[B, V]` after ids `[B, T]`, T >= 1, and the next cache."""
     outputs, cache = stream(model, ids, cache, mask)
@@ -151,16 +145,11 @@ def nll(
     outputs: tf.Tensor,
     targets: tf.Tensor,
     training: bool = False,
-    **head_arguments: Any,
+    **options: Any,
 ) -> tf.Tensor:
     """Returns the negative log-likelihood of each target, in nats; see the head's `nll`."""
-    return model.head.nll(
-        outputs,
-        targets,
-        model.embedding.embeddings,
-        training=training,
-        **head_arguments,
-    )
+    table = model.embedding.embeddings
+    return model.head.nll(outputs, targets, table, training=training, **options)
 
 
 def _drop(

@@ -40,10 +40,7 @@ class Streaming:
         return self.trellis.get_initial_cache(batch_size, initial_state)
 
     def stream(
-        self,
-        ids: tf.Tensor,
-        cache: Any,
-        mask: Any = None,
+        self, ids: tf.Tensor, cache: Any, mask: Any = None
     ) -> tuple[tf.Tensor, Any]:
         """Returns what the head gets at each step, `[B, T, output_units]`, and the new cache.
 
@@ -56,10 +53,7 @@ class Streaming:
         return passes.stream(self, ids, cache, mask)
 
     def prefill(
-        self,
-        ids: tf.Tensor,
-        cache: Any,
-        mask: Any = None,
+        self, ids: tf.Tensor, cache: Any, mask: Any = None
     ) -> tuple[tf.Tensor, Any]:
         """Reads a chunk of text at once.
 
