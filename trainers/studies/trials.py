@@ -47,7 +47,7 @@ class Trial:
 
     Attributes:
         number: counted from 0.
-        values: of each entry of the search space, as `search.own` has them.
+        values: of each entry of the search space, as `search.own` returns them.
         state: `RUNNING` until it has ended, whether or not a process is at work on it.
         losses: the validation loss after each part, counted from 1.
         loss: that of the best weights of a complete trial; else NaN.
@@ -71,21 +71,6 @@ class Trial:
     def has_ended(self) -> bool:
         """Whether no process goes on with it."""
         return self.state != RUNNING
-
-    def suggest_float(self, name: str, low: float, high: float, *, log: bool) -> float:
-        """Returns the trial's value, as `search.Draws` has it."""
-        del low, high, log
-        return self.values[name]
-
-    def suggest_int(self, name: str, low: int, high: int, *, log: bool) -> int:
-        """Returns the trial's value, as `search.Draws` has it."""
-        del low, high, log
-        return self.values[name]
-
-    def suggest_categorical(self, name: str, choices: list[str]) -> str:
-        """Returns the trial's value, as `search.Draws` has it."""
-        del choices
-        return self.values[name]
 
 
 class Trials:
