@@ -7,7 +7,6 @@ processes may work in one folder: each takes runs that no other has.
 
 import contextlib
 import fcntl
-import itertools
 import math
 import shlex
 import statistics
@@ -27,7 +26,7 @@ from trainers.tasks import config as configs
 from trainers.tasks import registry
 from trainers.tasks.names import flatten, unknown
 from trainers.tasks.task import DrawnTask
-from trainers.training import hold, stopping
+from trainers.training import hold, stages, stopping
 from trainers.training.workdir import RESTORE, RESULT, WorkdirError, read_record
 
 FIRST = "trellis"
@@ -87,11 +86,8 @@ class Model(NamedTuple):
     token_seconds: float
 
     def seconds(self, step: int) -> float:
-        """Returns the processor seconds of the first steps of a run; see `loop.Plan.stage`."""
-        stages, steps = len(self.step_seconds), self.config.training.steps
-        ends = [math.ceil(stage * steps / stages) for stage in range(stages + 1)]
-        took = zip(self.step_seconds, itertools.pairwise(ends), strict=True)
-        return sum(cost * max(0, min(step, end) - start) for cost, (start, end) in took)
+        """Returns the processor seconds of the first steps of a run."""
+        return stages.total_cost(self.step_seconds, step, self.config.training.steps)
 
 
 Plan = dict[str, Model]

@@ -22,6 +22,7 @@ from matplotlib import figure, ticker
 from trainers.data.files import write_atomically
 from trainers.data.stores import is_store
 from trainers.training.events import EVENTS, Events, LackingError
+from trainers.training.stages import total_cost
 from trainers.training.table import EPOCH, INTERVAL, METRICS, VALIDATION, Table
 from trainers.training.workdir import Change
 
@@ -115,12 +116,10 @@ class _Pace:
 
     def _work(self, start: int, stop: int) -> float:
         """Returns the work of the steps from `start` to `stop`; one of the last part is 1."""
-        part = self.length / len(self._costs)
-        work = 0.0
-        for index, cost in enumerate(self._costs):
-            begin, end = index * part, (index + 1) * part
-            work += cost * max(0.0, min(stop, end) - max(start, begin))
-        return work
+        before, after = (
+            total_cost(self._costs, step, self.length) for step in (start, stop)
+        )
+        return after - before
 
 
 class Progress:
