@@ -192,9 +192,8 @@ def _section(task: Task, runs: Sequence[Run]) -> str:
         ]
         rows.append(["*paper*", result.name, *numbers, *_NOT_PUBLISHED])
     section = f"## {task.name}: {task.measure.name}\n\n{_markdown(titles, rows)}\n"
-    for (
-        run
-    ) in runs:  # a note on config values that a run did not have from its first step
+    for run in runs:
+        # A note on config values that a run did not have from its first step.
         if changes := [str(change) for change in run.changes if change.affects_steps]:
             section += (
                 f"\n{run.name} went on with other values: {'; '.join(changes)}.\n"
@@ -247,12 +246,10 @@ def _draw_results(axes: Any, task: Task, styled: _Styled) -> None:
         (result.value, f"paper, {result.name}", _GREY) for result in task.published
     ]
     for run, colour, _ in styled:
-        if (
-            values := run.values()
-        ):  # under the protocol of the paper, if the task has it
-            entries.append(
-                (values.get(authors, values.get(exact, math.nan)), run.name, colour)
-            )
+        if values := run.values():
+            # Under the protocol of the paper, if the task has it.
+            value = values.get(authors, values.get(exact, math.nan))
+            entries.append((value, run.name, colour))
     if not entries:
         axes.set_axis_off()
         return

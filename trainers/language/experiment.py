@@ -360,9 +360,8 @@ def check_corpus(path: epath.Path, corpus: corpora.Corpus) -> None:
         for split, checksum in corpus.checksums.items()
         if recorded.get(split) != checksum
     ]
-    if not differing and files.exists(
-        path / VOCABULARY
-    ):  # all that a run once kept of its text
+    # The vocabulary is all that a run of an early version has of its text.
+    if not differing and files.exists(path / VOCABULARY):
         if _saved_vocabulary(path).tokens != corpus.vocabulary.tokens:
             differing = ["train"]
     if differing:

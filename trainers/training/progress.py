@@ -238,16 +238,13 @@ class Progress:
             seconds: the time of the evaluation.
             written: whether the best epoch's weights are on disk.
         """
-        mark = (
-            " (best so far)"
-            if written
-            else " (best so far, its weights not yet written)"
-        )
+        unwritten = "" if written else ", its weights not yet written"
+        mark = f" (best so far{unwritten})" if best else ""
         self._pace.validate(seconds)
         train_shown, validation_shown = self.display(train), self.display(validation)
         self.say(
             f"epoch {self._epoch()}/{self.epochs}: train {_text(train_shown)}; "
-            f"validation {_text(validation_shown)}{mark if best else ''}; "
+            f"validation {_text(validation_shown)}{mark}; "
             f"evaluated in {_duration(seconds)}"
         )
         self._record(EPOCH, {**train, **train_shown})
@@ -427,8 +424,6 @@ def _text(metrics: Metrics) -> str:
 
 
 def _duration(seconds: float) -> str:
-    return (
-        f"{seconds:.1f} s"
-        if seconds < 10
-        else str(datetime.timedelta(seconds=round(seconds)))
-    )
+    if seconds < 10:
+        return f"{seconds:.1f} s"
+    return str(datetime.timedelta(seconds=round(seconds)))
