@@ -63,7 +63,7 @@ class DrawingExperiment(ExamplesExperiment):
 
     def introduction(self, model: DRAW) -> str:
         """Returns a line on the images and the model."""
-        decoder = models.decoder_parameters(self._config)
+        decoder = model.decoder_cell.count_params()
         size = " x ".join(map(str, self._shape))
         return (
             f"{self._data.count:,} training images of {size}; "

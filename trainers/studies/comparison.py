@@ -162,11 +162,11 @@ def equal(
         ValueError: a model cannot be made as large.
     """
     first = next(iter(starts))
-    own = parameters or count(starts[first])
-    sized = _all_sized(starts, own, count, first if not parameters else None)
+    own, fixed = parameters or count(starts[first]), None if parameters else first
+    sized = _all_sized(starts, own, count, fixed)
     numbers = [own] if parameters else [own, *_bounds(own, map(count, sized.values()))]
     for number in numbers:
-        resized = _all_sized(starts, number, count, first if not parameters else None)
+        resized = _all_sized(starts, number, count, fixed)
         if all(
             abs(count(config) - number) <= TOLERANCE * number
             for config in resized.values()
