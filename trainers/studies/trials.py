@@ -22,6 +22,7 @@ from trainers.training.workdir import RESTORE, WorkdirError
 
 RUNNING, COMPLETE, PRUNED, FAILED = "RUNNING", "COMPLETE", "PRUNED", "FAIL"
 _DATABASE, _STUDY = "trials.db", "study"  # of releases up to 0.1
+_END_FIELDS = ("state", "loss", "steps", "units", "why")  # of `Trial`
 _BEFORE_PRUNING = 4  # trials that have to end first
 
 
@@ -165,10 +166,7 @@ class Trials:
             trial: has a state, and what the run had.
             run_id: of the trial's run.
         """
-        ended = {
-            name: getattr(trial, name)
-            for name in ("state", "loss", "steps", "units", "why")
-        }
+        ended = {name: getattr(trial, name) for name in _END_FIELDS}
         self._append("ended", trial, **ended, run_id=run_id)
 
     def is_hopeless(self, trial: Trial) -> bool:
@@ -250,7 +248,7 @@ def _take(trials: list[Trial], entry: Mapping[str, Any]) -> None:
     if entry["event"] == "loss":
         trial.losses[entry["part"]] = entry["loss"]
     if entry["event"] == "ended":
-        for name in ("state", "loss", "steps", "units", "why"):
+        for name in _END_FIELDS:
             setattr(trial, name, entry[name])
         trial.loss = math.nan if trial.loss is None else trial.loss
 
