@@ -15,6 +15,8 @@ from etils import epath
 
 from trainers.data.stores import as_path, is_store
 
+# What the system says of a path where nothing is.
+_ABSENT = (errno.ENOENT, errno.ENOTDIR, errno.ENAMETOOLONG, errno.ELOOP)
 CHECKSUM = "checksum"  # the field of a JSON file that `write_json` adds
 
 
@@ -242,12 +244,7 @@ def exists(path: epath.PathLike) -> bool:
     try:
         os.stat(path)
     except OSError as error:
-        if error.errno in (
-            errno.ENOENT,
-            errno.ENOTDIR,
-            errno.ENAMETOOLONG,
-            errno.ELOOP,
-        ):
+        if error.errno in _ABSENT:
             return False
         raise
     return True

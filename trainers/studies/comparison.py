@@ -198,11 +198,10 @@ def _all_sized(
     fixed: str | None,
 ) -> dict[str, ml_collections.ConfigDict]:
     """Returns the configs of a size; that of the name `fixed` stays as it is."""
-    sized = {}
+    sized = dict(starts)
     for name, config in starts.items():
-        sized[name] = (
-            config if name == fixed else _sized(name, config, parameters, count)
-        )
+        if name != fixed:
+            sized[name] = _sized(name, config, parameters, count)
     return sized
 
 

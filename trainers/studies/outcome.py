@@ -41,10 +41,9 @@ def write(
     folder = epath.Path(place.path)
     ranked = best_first(trials)
     if ranked:
-        values = runs.load_config(place.trial(ranked[0].number)).to_dict() | {
-            "preset": PRESET
-        }
-        write_text(folder / BEST, json.dumps(json_value(values), indent=2) + "\n")
+        best = runs.load_config(place.trial(ranked[0].number)).to_dict()
+        values = json_value(best | {"preset": PRESET})
+        write_text(folder / BEST, json.dumps(values, indent=2) + "\n")
     write_text(folder / TABLE, _csv(trials, names))
     pictures = [CURVES]
     save_picture(_curves(trials, config), folder / CURVES)
@@ -116,9 +115,8 @@ def _measured(loss: float, task: str) -> str:
     """Returns a validation loss in words; for language in the task's measure."""
     known = registry.get(task)
     if isinstance(known, LanguageTask):
-        return (
-            f"{known.measure.name} {known.measure.text(known.measure.from_nats(loss))}"
-        )
+        measure = known.measure
+        return f"{measure.name} {measure.text(measure.from_nats(loss))}"
     return f"loss {loss:.5g}"
 
 
