@@ -1,4 +1,4 @@
-"""Draws from search spaces, and the configs that they make."""
+"""Values of search spaces, and the configs that they make."""
 
 import pathlib
 import random
