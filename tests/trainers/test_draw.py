@@ -215,6 +215,6 @@ def test_a_picture_that_tensorboard_lost_is_told_and_stays_in_the_folder(
     task = types.SimpleNamespace(examples=lambda _: None, model=None)
     config = types.SimpleNamespace(seed=1)
     run = types.SimpleNamespace(_path=epath.Path(tmp_path), _task=task, _config=config)
-    experiment.DrawingExperiment.show(run, [1.0])
+    experiment.DrawingExperiment.observe(run, [1.0])
     assert "tensorboard/drawings cannot be written" in capsys.readouterr().out
     assert (tmp_path / "drawings/epoch_0001.png").exists()

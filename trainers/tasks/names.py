@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 Values = Mapping[str, Any]  # of a config: nested, or by their dotted names
-_LONGEST = 100  # characters of a name that a message repeats
+_MOST_GROUPS = 9  # in each other, of a damaged file; a config has three
 
 
 def unknown(what: str, name: Any, known: Iterable[str]) -> str:
@@ -13,8 +13,6 @@ def unknown(what: str, name: Any, known: Iterable[str]) -> str:
     name, known = str(name), list(known)
     near = nearest(name, known)
     hint = f"did you mean {near!r}?" if near else f"expected one of {', '.join(known)}"
-    if len(name) > _LONGEST:
-        name = f"{name[:_LONGEST]}..."
     return f"unknown {what} {name!r}; {hint}"
 
 
@@ -30,7 +28,13 @@ def nearest(name: str, known: Iterable[str]) -> str | None:
 
 
 def flatten(config: Values, prefix: str = "") -> dict[str, Any]:
-    """Returns `{"group.field": value}` for every field below a nested mapping."""
+    """Returns `{"group.field": value}` for every field below a nested mapping.
+
+    Raises:
+        ValueError: more groups stand in each other than in any config.
+    """
+    if prefix.count(".") > _MOST_GROUPS:
+        raise ValueError("its values are nested too deeply")
     flat = {}
     for name, value in config.items():
         if hasattr(value, "items"):  # a ConfigDict is no Mapping
