@@ -1,5 +1,6 @@
 """The contract: what every public layer and model of the registry promises."""
 
+import functools
 import inspect
 import json
 import pathlib
@@ -42,7 +43,7 @@ def only(condition):
 
 # The others treat each step by itself: they carry no cache and take no mask.
 with_cache = only(lambda entry: entry.stream is not None)
-# XLA and graphs of unknown sizes run others for the rest.
+# In graphs, and under XLA, others run for the rest.
 with_graphs = only(lambda entry: not entry.graphs)
 streams_in_a_graph = only(lambda entry: entry.stream is not None and not entry.streams)
 # The others are saved as parts of a model.
@@ -60,6 +61,35 @@ def built(entry):
 
 
 @pytest.fixture(scope="module")
+def drawn(entry):
+    return entry.draw(np.random.default_rng(1), BATCH, STEPS)
+
+
+@pytest.fixture(scope="module")
+def passes(entry, built, drawn):
+    """Returns the outputs of one pass over the inputs, masked or not."""
+    return functools.cache(
+        lambda masked: entry.run(built, drawn, MASK if masked else None)
+    )
+
+
+@pytest.fixture(scope="module")
+def differentiated(entry, built, drawn):
+    """`run_with_gradients`, eagerly, where padding is spoiled."""
+    inputs, mask = tf.constant(spoil(entry, drawn, MASK)), tf.constant(MASK)
+    return run_with_gradients(entry, built, inputs, mask)
+
+
+@pytest.fixture(scope="module")
+def exact(entry, built, drawn):
+    """The same of inputs as float32 has them."""
+    if np.issubdtype(drawn.dtype, np.floating):
+        drawn = drawn.astype("float32").astype("float64")
+    inputs, mask = tf.constant(spoil(entry, drawn, MASK)), tf.constant(MASK)
+    return run_with_gradients(entry, built, inputs, mask)
+
+
+@pytest.fixture(scope="module")
 def graph(entry, built):
     """`run_with_gradients` as a graph, which several tests use."""
     return tf.function(
@@ -68,8 +98,8 @@ def graph(entry, built):
 
 
 @pytest.fixture
-def inputs(entry):
-    return entry.draw(np.random.default_rng(1), BATCH, STEPS)
+def inputs(drawn):
+    return drawn.copy()
 
 
 def spoil(entry, inputs, mask):
@@ -132,18 +162,17 @@ def test_the_fast_form_is_the_plain_one(entry, built, inputs, masked):
     assert_close(entry.run(built, inputs, mask), entry.plain(built, inputs, mask))
 
 
-def test_eager_and_graphs_of_known_sizes_agree(entry, built, graph, inputs):
+@with_graphs
+def test_eager_and_graphs_of_known_sizes_agree(entry, graph, inputs, differentiated):
     inputs, mask = tf.constant(spoil(entry, inputs, MASK)), tf.constant(MASK)
-    expected = run_with_gradients(entry, built, inputs, mask)
-    assert_close(graph(inputs, mask), expected)
+    assert_close(graph(inputs, mask), differentiated)
 
 
 @with_graphs
-def test_eager_and_xla_agree(entry, built, graph, inputs):
+def test_eager_and_xla_agree(entry, graph, inputs, differentiated):
     inputs, mask = tf.constant(spoil(entry, inputs, MASK)), tf.constant(MASK)
     compiled = tf.function(graph.python_function, jit_compile=True)
-    expected = run_with_gradients(entry, built, inputs, mask)
-    assert_close(compiled(inputs, mask), expected)
+    assert_close(compiled(inputs, mask), differentiated)
 
 
 @streams_in_a_graph
@@ -182,9 +211,9 @@ def test_eager_and_graphs_of_unknown_sizes_agree(entry, built, inputs):
 @with_cache
 @pytest.mark.parametrize("cuts", [(1, 2, 3, 4, 5, 6), (0, 5, 5)])
 @pytest.mark.parametrize("masked", [False, True])
-def test_chunks_are_one_pass(entry, built, inputs, cuts, masked):
+def test_chunks_are_one_pass(entry, built, inputs, passes, cuts, masked):
     mask = MASK if masked else np.ones_like(MASK)
-    expected = entry.run(built, inputs, MASK if masked else None)
+    expected = passes(masked)
     inputs, cache, chunks = (
         spoil(entry, inputs, mask),
         entry.get_initial_cache(built, BATCH),
@@ -198,8 +227,8 @@ def test_chunks_are_one_pass(entry, built, inputs, cuts, masked):
         assert_close(np.concatenate(pieces, axis=1), whole)
 
 
-def test_a_row_does_not_depend_on_others(entry, built, inputs):
-    together = entry.run(built, inputs, MASK)
+def test_a_row_does_not_depend_on_others(entry, built, inputs, passes):
+    together = passes(True)
     for row in range(BATCH):
         alone = entry.run(built, inputs[row : row + 1], MASK[row : row + 1])
         assert_close(alone, tf.nest.map_structure(lambda v: v[row : row + 1], together))  # noqa: B023
@@ -221,17 +250,17 @@ def test_padding_is_nothing(entry, built, inputs):
 
 
 @with_cache
-def test_padding_reaches_no_gradient(entry, built, inputs):
+def test_padding_reaches_no_gradient(entry, built, inputs, differentiated):
     mask = tf.constant(MASK)
-    spoiled = tf.constant(spoil(entry, inputs, MASK))
     _, *expected = run_with_gradients(entry, built, tf.constant(inputs), mask)
-    _, *got = run_with_gradients(entry, built, spoiled, mask)
+    _, *got = differentiated
     assert_close(got, expected)
     assert all(np.isfinite(each).all() for each in got[1])
     if np.issubdtype(inputs.dtype, np.floating):
         assert not np.asarray(got[1][-1])[~MASK].any()
 
 
+@with_graphs
 def test_gradients_are_finite_differences(built, graph, inputs):
     inputs, mask = tf.constant(inputs), tf.constant(MASK)
     *_, gradients = graph(inputs, mask)
@@ -257,8 +286,8 @@ def test_gradients_are_finite_differences(built, graph, inputs):
 
 
 @pytest.mark.parametrize("at", [0, 3, STEPS - 1])
-def test_the_future_reaches_nothing(entry, built, inputs, at):
-    expected = entry.run(built, inputs, None)
+def test_the_future_reaches_nothing(entry, built, inputs, passes, at):
+    expected = passes(False)
     changed = inputs.copy()
     if np.issubdtype(inputs.dtype, np.floating):
         changed[:, at:] = np.nan
@@ -278,7 +307,7 @@ def test_the_future_reaches_nothing(entry, built, inputs, at):
         ("mixed_float16", "float16", 0.02),
     ],
 )
-def test_number_formats(entry, built, inputs, policy, compute, tolerance):
+def test_number_formats(entry, built, inputs, exact, policy, compute, tolerance):
     obj = entry.built(policy)
     assert obj.compute_dtype == compute
     assert {v.dtype for v in obj.trainable_variables} == {"float32"}
@@ -290,8 +319,7 @@ def test_number_formats(entry, built, inputs, policy, compute, tolerance):
         inputs = inputs.astype("float32")
     x, mask = tf.constant(spoil(entry, inputs, MASK)), tf.constant(MASK)
     got, loss, gradients = run_with_gradients(entry, obj, x, mask)
-    x = tf.cast(x, tf.float64) if x.dtype.is_floating else x
-    expected, _, exact_gradients = run_with_gradients(entry, built, x, mask)
+    expected, _, exact_gradients = exact
     assert {each.dtype.name for each in tf.nest.flatten(got)} <= {compute, "float32"}
     assert_close(valid_steps(got, MASK), valid_steps(expected, MASK), tolerance)
     assert_close(got.rows, expected.rows, tolerance)
@@ -420,9 +448,15 @@ def test_the_contract_can_fail():
     class Entry:
         run = staticmethod(lambda obj, x, mask: Outputs([obj(x)]))
 
+    def ahead(x):
+        return np.roll(x, -1, axis=1)
+
+    def summed(x):
+        return x + x.sum(0, keepdims=True)
+
     with pytest.raises(AssertionError):
-        test_the_future_reaches_nothing(Entry, lambda x: np.roll(x, -1, axis=1), x, 3)
+        passes = lambda masked: Outputs([ahead(x)])  # noqa: E731
+        test_the_future_reaches_nothing(Entry, ahead, x, passes, 3)
     with pytest.raises(AssertionError):
-        test_a_row_does_not_depend_on_others(
-            Entry, lambda x: x + x.sum(0, keepdims=True), x
-        )
+        passes = lambda masked: Outputs([summed(x)])  # noqa: E731
+        test_a_row_does_not_depend_on_others(Entry, summed, x, passes)
