@@ -65,7 +65,13 @@ differentiated = test_contract.differentiated
     ids=lambda promise: promise.__name__,
 )
 def test_the_contract(promise, entry, built, inputs, passes, differentiated):
-    given = locals()
+    given = {
+        "entry": entry,
+        "built": built,
+        "inputs": inputs,
+        "passes": passes,
+        "differentiated": differentiated,
+    }
     promise(**{name: given[name] for name in inspect.signature(promise).parameters})
 
 
