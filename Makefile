@@ -24,8 +24,9 @@ train: setup
 	$(BIN)/python -m trainers.lm --task=pydoc
 	$(BIN)/python -m trainers.lm --task=pydoc --mode=generate
 
+# Some machines write no bytecode. Each process that a test starts would compile all of our files anew.
 test: setup
-	$(BIN)/python -m pytest $(PYTEST_FLAGS)
+	PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest $(PYTEST_FLAGS)
 
 lint: setup
 	$(BIN)/ruff check

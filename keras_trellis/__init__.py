@@ -51,7 +51,7 @@ __all__ = [
     "recurrent",
 ]
 
-moved.find()
+moved.install()
 
 if not TYPE_CHECKING:  # it would have every name
 

@@ -9,6 +9,11 @@ from collections.abc import Sequence
 from typing import Any
 
 
+def refusal(name: str, value: Any, expected: str) -> ValueError:
+    """Returns the error of an argument that is not what it must be."""
+    return ValueError(f"`{name}` must be {expected}. Received: {name}={value!r}")
+
+
 def positive(name: str, value: Any) -> int:
     """Returns `value` as an int, or raises ValueError unless it is a positive integer."""
     return _integer(name, value, 1, "a positive integer")
@@ -23,9 +28,7 @@ def discard(value: Any, steps: int | None) -> int:
     """
     number = _integer("discard", value, 0, "an integer of at least 0")
     if steps is not None and number > steps:
-        raise ValueError(
-            f"`discard` must be at most the number of steps, {steps}. Received: discard={value!r}"
-        )
+        raise refusal("discard", value, f"at most the number of steps, {steps}")
     return number
 
 
@@ -35,7 +38,7 @@ def _integer(name: str, value: Any, least: int, expected: str) -> int:
     except TypeError:
         number = least - 1
     if number < least:
-        raise ValueError(f"`{name}` must be {expected}. Received: {name}={value!r}")
+        raise refusal(name, value, expected)
     return number
 
 
@@ -43,9 +46,7 @@ def rate(name: str, value: Any) -> float:
     """Returns `value` as a float, or raises ValueError unless it is a dropout rate in [0, 1)."""
     number = _number(value)
     if not 0.0 <= number < 1.0:
-        raise ValueError(
-            f"`{name}` must be a number in [0, 1). Received: {name}={value!r}"
-        )
+        raise refusal(name, value, "a number in [0, 1)")
     return number
 
 
@@ -53,31 +54,24 @@ def tolerance(value: Any) -> float:
     """Returns `value` as a float, or raises ValueError unless it is between 0 and 1."""
     number = _number(value)
     if not 0.0 < number < 1.0:
-        raise ValueError(
-            f"`tolerance` must be a number between 0 and 1. Received: tolerance={value!r}"
-        )
+        raise refusal("tolerance", value, "a number between 0 and 1")
     return number
 
 
 def finite(name: str, value: Any) -> float:
     """Returns `value` as a float, or raises ValueError unless it is a finite number."""
-    try:
-        number = float(value)
-    except (TypeError, ValueError):
-        number = math.inf
+    number = _number(value)
     if not math.isfinite(number):
-        raise ValueError(
-            f"`{name}` must be a finite number. Received: {name}={value!r}"
-        )
+        raise refusal(name, value, "a finite number")
     return number
 
 
 def _number(value: Any) -> float:
-    """Returns `value` as a float, -1 if it is no number."""
+    """Returns `value` as a float, NaN if it is no number."""
     try:
         return float(value)
     except (TypeError, ValueError):
-        return -1.0
+        return math.nan
 
 
 def dilation_cycle(value: int | Sequence[int]) -> tuple[int, ...]:
@@ -92,9 +86,8 @@ def dilation_cycle(value: int | Sequence[int]) -> tuple[int, ...]:
             raise ValueError
         return tuple(positive("dilation_rate", dilation) for dilation in cycle)
     except (TypeError, ValueError):
-        raise ValueError(
-            "`dilation_rate` must be a positive integer or a non-empty sequence of them. "
-            f"Received: dilation_rate={value!r}"
+        raise refusal(
+            "dilation_rate", value, "a positive integer or a non-empty sequence of them"
         ) from None
 
 
@@ -108,9 +101,8 @@ def increasing(name: str, value: Sequence[int]) -> tuple[int, ...]:
             raise ValueError
         return numbers
     except (TypeError, ValueError):
-        raise ValueError(
-            f"`{name}` must be a non-empty sequence of increasing positive integers. "
-            f"Received: {name}={value!r}"
+        raise refusal(
+            name, value, "a non-empty sequence of increasing positive integers"
         ) from None
 
 
@@ -130,9 +122,7 @@ def at_most(name: str, value: Any, bound_name: str, bound: int) -> int:
 def bottom_or_top(name: str, value: Any) -> str:
     """Returns `value`, or raises ValueError if it is neither."""
     if value not in ("bottom", "top"):
-        raise ValueError(
-            f"`{name}` must be 'bottom' or 'top'. Received: {name}={value!r}"
-        )
+        raise refusal(name, value, "'bottom' or 'top'")
     return value
 
 

@@ -1,4 +1,4 @@
-"""The state and the cache of a trellis network."""
+"""What layers and networks pass on and return: states, caches, the convergence of iterations."""
 
 from __future__ import annotations
 

@@ -10,6 +10,7 @@ import pytest
 from matplotlib import figure
 
 from tests import forking
+from tests import pictures as plots
 
 pytest_plugins = ["tests.workers"]
 
@@ -59,28 +60,19 @@ def pytest_collection_finish() -> None:
     gc.freeze()
 
 
-_savefig = figure.Figure.savefig
-
-
 @pytest.fixture(scope="session", autouse=True)
 def plain_pictures():
-    """Makes pictures files of a few bytes: a run of twenty steps draws longer than it trains."""
-
-    def savefig(self, file, **options):
-        if not hasattr(file, "write"):
-            return _savefig(self, file, **options)
-        return file.write(f"{len(self.axes)} axes\n".encode())
-
+    """Makes plots files of a few bytes, as `forks` does in its programs."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(figure.Figure, "savefig", savefig)
+        patch.setattr(figure.Figure, "savefig", plots.save_plain)
         yield
 
 
 @pytest.fixture(scope="module")
 def pictures():
-    """Draws pictures as users get them."""
+    """Draws plots as users get them, in this process."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(figure.Figure, "savefig", _savefig)
+        patch.setattr(figure.Figure, "savefig", plots.savefig)
         yield
 
 

@@ -2,6 +2,7 @@
 
 A child is what `python -m MODULE` is, but for the seconds that these imports take: it is forked
 before TensorFlow computes anything. All children of one worker have one seed of Python's hashes.
+Their plots are files of a few bytes.
 """
 
 import importlib
@@ -15,7 +16,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from tests import ROOT
+from tests import ROOT, pictures
 
 # All that commands share but what defines flags, which each command does for itself.
 IMPORTED = (
@@ -94,6 +95,7 @@ def main():
     """Forks what is asked for, until there is nobody to ask."""
     for name in IMPORTED:
         importlib.import_module(name)
+    pictures.make_plain()
     for line in sys.stdin:
         request = json.loads(line)
         if "pid" in request:

@@ -4,6 +4,8 @@ import ast
 import graphlib
 import itertools
 
+import pytest
+
 from tests import ROOT
 
 # From the bottom up. A file belongs to the line with the longest beginning of its path. Files of
@@ -81,21 +83,24 @@ def our_files(path):
     return {MODULES[names[-1]] for names in modules if names}
 
 
-IMPORTS = {path.relative_to(ROOT).as_posix(): our_files(path) for path in FILES}
+@pytest.fixture(scope="module")
+def imports():
+    """The files of ours that each file imports."""
+    return {path.relative_to(ROOT).as_posix(): our_files(path) for path in FILES}
 
 
 def rank(file):
     return RANKS[max(filter(file.startswith, RANKS), key=len)]
 
 
-def test_imports_point_downwards():
-    pairs = [(file, below) for file, files in IMPORTS.items() for below in files]
+def test_imports_point_downwards(imports):
+    pairs = [(file, below) for file, files in imports.items() for below in files]
     upwards = {(file, below) for file, below in pairs if rank(below) > rank(file)}
     assert not upwards
 
 
-def test_imports_form_no_circle():
-    graphlib.TopologicalSorter(IMPORTS).prepare()
+def test_imports_form_no_circle(imports):
+    graphlib.TopologicalSorter(imports).prepare()
 
 
 def room(file):
@@ -103,18 +108,18 @@ def room(file):
     return "/".join(file.split("/")[:2])
 
 
-def test_the_rooms_of_the_library_form_no_circle():
+def test_the_rooms_of_the_library_form_no_circle(imports):
     arrows = {}
-    for file, files in IMPORTS.items():
+    for file, files in imports.items():
         if file.startswith("keras_trellis/"):
             rooms = arrows.setdefault(room(file), set())
             rooms |= set(map(room, files)) - {room(file)}
     graphlib.TopologicalSorter(arrows).prepare()
 
 
-def test_data_knows_no_network():
+def test_data_knows_no_network(imports):
     of_data = [
-        files for file, files in IMPORTS.items() if file.startswith("trainers/data/")
+        files for file, files in imports.items() if file.startswith("trainers/data/")
     ]
     of_library = {
         file for file in set().union(*of_data) if file.startswith("keras_trellis/")
@@ -142,16 +147,16 @@ def test_what_runs_on_every_backend_imports_no_tensorflow():
     assert not [name for name in names if name.partition(".")[0] == "tensorflow"]
 
 
-def test_training_knows_no_models():
+def test_training_knows_no_models(imports):
     of_training = [
         files
-        for file, files in IMPORTS.items()
+        for file, files in imports.items()
         if file.startswith("trainers/training/")
     ]
     of_tasks = {"config", "measures", "names", "registry", "schema", "task"}
     known = {
         *(f"trainers/tasks/{name}.py" for name in of_tasks),
-        *(file for file in IMPORTS if file.startswith(_BELOW_TRAINING)),
+        *(file for file in imports if file.startswith(_BELOW_TRAINING)),
     }
     assert set().union(*of_training) <= known
 

@@ -28,24 +28,18 @@ def main(argv: list[str]) -> int:
 
 def parse_flags(argv: list[str]) -> list[str]:
     """Parses the command line; exits with one line if it is not valid."""
-    return command.parse(argv, lambda: _check_flags(argv))
-
-
-def _check_flags(argv: list[str]) -> None:
-    run_command.check_own_flags(argv, PROGRAM, MODES)
+    return command.parse(
+        argv, lambda: run_command.check_own_flags(argv, PROGRAM, MODES)
+    )
 
 
 def _do() -> int | None:
     if FLAGS.mode == "train":
-        return _train()
+        return run_command.train_by_flags(
+            lambda path: DrawingExperiment(FLAGS.config, FLAGS.data_dir, path)
+        )
     experiment.evaluate(run_command.trained_run(PROGRAM), FLAGS.data_dir)
     return None
-
-
-def _train() -> int:
-    return run_command.train_by_flags(
-        lambda path: DrawingExperiment(FLAGS.config, FLAGS.data_dir, path)
-    )
 
 
 if __name__ == "__main__":

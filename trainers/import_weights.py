@@ -103,11 +103,8 @@ def _import() -> None:
     provenance = {"checkpoint": checkpoint.name, "sha256": sha256(checkpoint)}
     _refuse_other(path, provenance)
     files.check_folder("workdir", path)
-    read = (
-        _classifier
-        if FLAGS.config.task in registry.by_kind(ImageTask)
-        else _language_model
-    )
+    is_images = FLAGS.config.task in registry.by_kind(ImageTask)
+    read = _classifier if is_images else _language_model
     model, config, keep, summary = read(checkpoint, path)
     new = not files.exists(path)
     with open_workdir(path, config.to_dict(), upgrade=configs.upgrade) as folder:

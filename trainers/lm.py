@@ -49,10 +49,11 @@ def _do() -> int | None:
         return run_command.train_by_flags(
             lambda _: LanguageExperiment(FLAGS.config, FLAGS.data_dir)
         )
-    mode = (
-        evaluate.language_model if FLAGS.mode == "evaluate" else generate.continuation
-    )
-    mode(run_command.trained_run(PROGRAM))
+    path = run_command.trained_run(PROGRAM)
+    if FLAGS.mode == "evaluate":
+        evaluate.language_model(path)
+    else:
+        generate.continuation(path)
     return None
 
 

@@ -27,11 +27,9 @@ def main(argv: list[str]) -> int:
 
 def parse_flags(argv: list[str]) -> list[str]:
     """Parses the command line; exits with one line if it is not valid."""
-    return command.parse(argv, lambda: _check_flags(argv))
-
-
-def _check_flags(argv: list[str]) -> None:
-    run_command.check_own_flags(argv, PROGRAM, ("train",))
+    return command.parse(
+        argv, lambda: run_command.check_own_flags(argv, PROGRAM, ("train",))
+    )
 
 
 def _train() -> int:

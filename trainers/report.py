@@ -14,7 +14,7 @@ import math
 import os
 import shlex
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from absl import flags
@@ -22,14 +22,14 @@ from etils import epath
 from matplotlib import figure
 
 from trainers.cli import command
-from trainers.data.files import UnreadableError, check_folder, write_atomically
+from trainers.data.files import UnreadableError, check_folder, write_text
 from trainers.data.stores import to_path
 from trainers.language import evaluation
 from trainers.tasks import registry
 from trainers.tasks.measures import Measure
 from trainers.tasks.names import Values
 from trainers.tasks.task import AlgorithmTask, Task
-from trainers.training import progress, schedules, workdir
+from trainers.training import pages, progress, schedules, workdir
 from trainers.training import table as tables
 
 TABLE, PICTURE = "results.md", "results.png"
@@ -191,10 +191,9 @@ def _section(task: Task, runs: Sequence[Run]) -> str:
             task.measure.text(result.value),
         ]
         rows.append(["*paper*", result.name, *numbers, *_NOT_PUBLISHED])
-    section = f"## {task.name}: {task.measure.name}\n\n{_markdown(titles, rows)}\n"
-    for (
-        run
-    ) in runs:  # a note on config values that a run did not have from its first step
+    section = f"## {task.name}: {task.measure.name}\n\n{pages.markdown(titles, rows)}\n"
+    for run in runs:
+        # A note on config values that a run did not have from its first step.
         if changes := [str(change) for change in run.changes if change.affects_steps]:
             section += (
                 f"\n{run.name} went on with other values: {'; '.join(changes)}.\n"
@@ -247,12 +246,10 @@ def _draw_results(axes: Any, task: Task, styled: _Styled) -> None:
         (result.value, f"paper, {result.name}", _GREY) for result in task.published
     ]
     for run, colour, _ in styled:
-        if (
-            values := run.values()
-        ):  # under the protocol of the paper, if the task has it
-            entries.append(
-                (values.get(authors, values.get(exact, math.nan)), run.name, colour)
-            )
+        if values := run.values():
+            # Under the protocol of the paper, if the task has it.
+            value = values.get(authors, values.get(exact, math.nan))
+            entries.append((value, run.name, colour))
     if not entries:
         axes.set_axis_off()
         return
@@ -306,14 +303,6 @@ def _count(number: float | None) -> str:
     return _UNKNOWN if number is None else f"{number:,.0f}"
 
 
-def _markdown(titles: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """Returns a table; its first two columns are left-aligned."""
-    marks = ["---", "---", *["---:"] * (len(titles) - 2)]
-    return "\n".join(
-        "| " + " | ".join(cells) + " |" for cells in (titles, marks, *rows)
-    )
-
-
 def _by_task(runs: Sequence[Run]) -> list[tuple[Task, list[Run]]]:
     """Returns each task with its runs, in the order in which the runs name the tasks."""
     names = dict.fromkeys(run.task for run in runs)
@@ -354,7 +343,7 @@ def run(paths: Sequence[str], output: str) -> None:
     head, sections = f"# Results\n\nWritten by `{line}`.\n\n", table(runs)
     text = f"{head}{sections}\n![Validation curves and test results]({PICTURE})\n"
     place.mkdir(parents=True, exist_ok=True)
-    write_atomically(place / TABLE, lambda file: file.write(text.encode()))
+    write_text(place / TABLE, text)
     progress.save_picture(draw(runs), place / PICTURE)
     print(sections)
 

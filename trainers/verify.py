@@ -255,7 +255,7 @@ class Ours(_InTraining):
         return ids.numpy(), targets.numpy()
 
     def _outputs(self, inputs: Any, state: Any) -> dict[str, tf.Tensor]:
-        """Returns the scored outputs [B, T', output_units], and the state after the window."""
+        """Returns the scored outputs `[B, T', output_units]`, and the state after the window."""
         trellis: Any = self.model.trellis  # a `TrellisLayer`, by `released.check_kind`
         outputs, hidden, cell = trellis(
             self.model.embedding(inputs),

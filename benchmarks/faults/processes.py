@@ -37,10 +37,8 @@ from trainers.training import stopping
 
 LIMIT_SECONDS = 60.0  # a command takes one second; after this it counts as hung
 _MILLISECONDS = 200  # between two looks whether a child has ended
-_LONGEST, _SHORT = (
-    15.0,
-    0.01,
-)  # seconds for what a command has begun to end, and a pause
+_LONGEST = 15.0  # seconds for what a command has begun to end
+_SHORT = 0.01  # seconds of a pause
 _SUBREAPER = 36  # PR_SET_CHILD_SUBREAPER of prctl(2)
 # Whether the fault has come, and how many calls were counted.
 _FACTS = struct.Struct("qq")

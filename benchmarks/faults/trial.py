@@ -34,9 +34,8 @@ _BEST_FILES = re.compile(
 _LIVING = re.compile(
     r"(.*/)?[^/]*\block|\.cache/.*|.*\.log|study/(trials\.csv|study\.md|best\.json|.*\.png)"
 )
-_TRIAL_FILES = re.compile(
-    r".*/trials/\d+/checkpoints/"
-)  # its weights, once it has ended
+# The weights of a trial, which are removed once it has ended.
+_TRIAL_FILES = re.compile(r".*/trials/\d+/checkpoints/")
 _CHECKPOINT = re.compile(r"run/checkpoints/step-\d+\.npz")
 
 
@@ -146,9 +145,8 @@ class _Trial:
         self._check_end(ended, {Status.DONE, Status.REFUSED})
         match = re.search(fnmatch.translate(f"*{Path(name).name}*"), self._said)
         if ended.status:
-            if (
-                not match and "belongs to" not in self._said
-            ):  # of other values, it is another run's
+            # Of other values, it is another run's.
+            if not match and "belongs to" not in self._said:
                 self.finding.wrong.append(f"the message does not name {name}")
             self._check_present(self._before)
             return
@@ -309,9 +307,8 @@ class _Trial:
 
     def _may_differ(self, difference, damaged):
         name, _, what = difference.partition(" ")
-        if damaged and fnmatch.fnmatch(
-            name, f"{damaged}*"
-        ):  # itself, or as it was set aside
+        # Itself, or as it was set aside.
+        if damaged and fnmatch.fnmatch(name, f"{damaged}*"):
             return True
         if damaged == _BEST and damaged in self._said:
             return bool(_BEST_FILES.match(difference))  # it has told what is gone

@@ -19,6 +19,7 @@ import numpy as np
 from keras_trellis import arguments
 from keras_trellis.convert import gated
 from keras_trellis.core.gates import Gate, GRUGate, LSTMGate, TanhGate
+from keras_trellis.core.weight_arguments import RESTRAINTS
 from keras_trellis.layers.trellis import TrellisLayer
 
 RNN: TypeAlias = keras.layers.Layer
@@ -34,12 +35,7 @@ _TRAINING_ARGUMENTS = (
     "recurrent_dropout",
     "recurrent_weight_dropout",
     "activity_regularizer",
-    "kernel_regularizer",
-    "recurrent_regularizer",
-    "bias_regularizer",
-    "kernel_constraint",
-    "recurrent_constraint",
-    "bias_constraint",
+    *RESTRAINTS,
 )
 
 
@@ -91,7 +87,7 @@ def layer_from_rnn(layers: RNN | Sequence[RNN], steps: int) -> TrellisLayer:
     top = layers[-1]
     groups = len(layers)
     widest = max(layer.units for layer in layers)
-    layer = TrellisLayer(
+    trellis = TrellisLayer(
         groups * widest,
         steps + groups - 1,
         gate=_layer_gate(top),
@@ -104,14 +100,13 @@ def layer_from_rnn(layers: RNN | Sequence[RNN], steps: int) -> TrellisLayer:
         dtype=top.dtype_policy,
     )
     inputs = layers[0].cell.kernel.shape[0]
-    layer.build((None, None, inputs))
+    trellis.build((None, None, inputs))
     blocks = [_weight_blocks(layer) for layer in layers]
     below = [inputs] + [widest] * (groups - 1)
-    _assign(
-        layer, [_widened(*pair, widest) for pair in zip(blocks, below, strict=True)]
-    )
+    pairs = zip(blocks, below, strict=True)
+    _assign(trellis, [_widened(*pair, widest) for pair in pairs])
     _warn_left_behind(layers)
-    return layer
+    return trellis
 
 
 def _assign(layer: TrellisLayer, weights: Sequence[_Blocks]) -> None:
@@ -120,9 +115,8 @@ def _assign(layer: TrellisLayer, weights: Sequence[_Blocks]) -> None:
     recurrent = [_joined(group.recurrent_kernel) for group in weights]
     present = [_joined(group.kernel) for group in weights[1:]]
     input_taps = [kernel]
-    if (
-        len(weights) == 1
-    ):  # a dense kernel: the past tap recurs, the present tap reads the input
+    if len(weights) == 1:
+        # A dense kernel: the past tap recurs, the present tap reads the input.
         input_taps = [np.zeros_like(kernel), kernel]
         present = [np.zeros_like(recurrent[0])]
     layer.kernel.assign(np.stack(input_taps))

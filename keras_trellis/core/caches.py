@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 
 import keras
@@ -20,12 +21,10 @@ def order(network: Network) -> list[int]:
 
 def ends(network: Network) -> list[int]:
     """Returns for each level, from the lowest up, where its steps end in `Cache.levels`."""
-    places = [0] * network.depth
-    end = 0
-    for level in order(network):
-        end += network.width(level)
-        places[level] = end
-    return places
+    levels = order(network)
+    sums = itertools.accumulate(map(network.width, levels))
+    end_by_level = dict(zip(levels, sums, strict=True))
+    return [end_by_level[level] for level in range(network.depth)]
 
 
 def begin(network: Network, inputs: int, state: State) -> Cache:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import functools
 import inspect
+import operator
 import reprlib
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, ParamSpec
@@ -55,9 +56,8 @@ class FullSignature:
             raise AttributeError("__signature__")
         parameters = _known(cls, init).values()
         # A stable sort: what may go without a name comes first.
-        return inspect.Signature(
-            sorted(parameters, key=lambda parameter: parameter.kind)
-        )
+        ordered = sorted(parameters, key=operator.attrgetter("kind"))
+        return inspect.Signature(ordered)
 
 
 def _check(
@@ -65,7 +65,11 @@ def _check(
 ) -> None:
     positional = [parameter.name for parameter in _parameters(init, _PLAIN)]
     received = f"Received: {cls.__name__}({_arguments(given, named)})"
-    _check_count(cls, positional, given, received)
+    if len(given) > len(positional):
+        raise TypeError(
+            f"{cls.__name__} takes {len(positional)} argument(s) without a name: "
+            f"{_quoted(positional)}. {received}"
+        )
     for name in positional[: len(given)]:
         if name in named:
             raise TypeError(f"{cls.__name__} has `{name}` twice. {received}")
@@ -76,16 +80,6 @@ def _check(
             f"{cls.__name__} is missing {_quoted(missing)}. {instead}{received}"
         )
     _check_names(cls, init, named)
-
-
-def _check_count(
-    cls: type, positional: list[str], given: list[Any], received: str
-) -> None:
-    if len(given) > len(positional):
-        raise TypeError(
-            f"{cls.__name__} takes {len(positional)} argument(s) without a name: "
-            f"{_quoted(positional)}. {received}"
-        )
 
 
 def _check_names(cls: type, init: Callable, named: Mapping[str, Any]) -> None:

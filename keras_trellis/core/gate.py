@@ -61,11 +61,10 @@ class Gate(abc.ABC):
 
     def get_config(self) -> dict[str, Any]:
         """Returns the constructor's arguments."""
+        serialize = keras.activations.serialize
         return {
-            "activation": keras.activations.serialize(self.activation),
-            "recurrent_activation": keras.activations.serialize(
-                self.recurrent_activation
-            ),
+            "activation": serialize(self.activation),
+            "recurrent_activation": serialize(self.recurrent_activation),
         }
 
     @classmethod

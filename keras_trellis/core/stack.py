@@ -34,12 +34,8 @@ from keras_trellis.types import Number, State, Tensor
 
 def is_stack(network: Network) -> bool:
     """Returns whether infinitely many levels of a network are a stack of recurrent layers."""
-    return (
-        network.groups > 1
-        and network.kernel_size == 2
-        and network.cycle == (1,)
-        and network.inject_every == 1
-    )
+    reads_one_step_back = network.kernel_size == 2 and network.cycle == (1,)
+    return network.groups > 1 and reads_one_step_back and network.inject_every == 1
 
 
 class Layer(NamedTuple):
@@ -176,14 +172,14 @@ def _groups(network: Network, weights: Weights) -> list[Layer]:
         if group < network.injected_groups:
             kernels.append(ops.reshape(kernel[:, :, group], shape))
             read_masks.append(None)
-        one = Layer(
+        layer = Layer(
             tuple(kernels),
             hidden[group],
             None if bias is None else ops.reshape(bias[:, group], [-1]),
             tuple(read_masks),
             drops[group],
         )
-        layers.append(one)
+        layers.append(layer)
     return layers
 
 

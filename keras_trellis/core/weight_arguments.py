@@ -13,6 +13,11 @@ _KINDS = {
 }
 _PREFIXES = ("kernel", "recurrent", "bias")
 
+RESTRAINTS = tuple(
+    f"{prefix}_{kind}" for kind in ("regularizer", "constraint") for prefix in _PREFIXES
+)
+"""The arguments that act in training alone."""
+
 
 class WeightArguments(keras.layers.Layer):
     """A layer or a cell with an initializer, a regularizer and a constraint of each kind of weight.
@@ -54,6 +59,32 @@ class WeightArguments(keras.layers.Layer):
         self.kernel_constraint = keras.constraints.get(kernel_constraint)
         self.recurrent_constraint = keras.constraints.get(recurrent_constraint)
         self.bias_constraint = keras.constraints.get(bias_constraint)
+
+    def _new_weight(
+        self,
+        name: str,
+        shape: tuple[int, ...],
+        prefix: str,
+        initializer: Any = None,
+        **others: Any,
+    ) -> keras.Variable:
+        """Adds a variable as the arguments of its kind of weight say.
+
+        Args:
+            name: the variable's.
+            shape: the variable's.
+            prefix: its kind, "kernel", "recurrent" or "bias".
+            initializer: None for that of its kind.
+            **others: further arguments of `add_weight`.
+        """
+        return self.add_weight(
+            name=name,
+            shape=shape,
+            initializer=initializer or getattr(self, f"{prefix}_initializer"),
+            regularizer=getattr(self, f"{prefix}_regularizer"),
+            constraint=getattr(self, f"{prefix}_constraint"),
+            **others,
+        )
 
     def get_config(self) -> dict[str, Any]:
         """Returns the constructor's arguments."""

@@ -9,7 +9,7 @@ import tensorflow as tf
 from keras_trellis.core.convolution import masked, pad_left, rows
 from keras_trellis.core.network import Network, Weights
 from keras_trellis.engine.products import multiply
-from keras_trellis.engine.strides import ALL, Kept, strided_convolution
+from keras_trellis.engine.strides import ALL, Steps, strided_convolution
 
 Addends = dict[int, tf.Tensor]
 """What joins the products of a level, by dilation.
@@ -24,7 +24,7 @@ def inject(
     weights: Weights,
     sequences: tf.Tensor,
     past: tf.Tensor,
-    needed: Mapping[int, Kept] | None = None,
+    needed: Mapping[int, Steps] | None = None,
 ) -> Addends:
     """Returns what joins the products.
 

@@ -19,7 +19,7 @@ from keras_trellis.core.network import Weights
 from keras_trellis.core.precision import at_least_float32
 from keras_trellis.engine.gradients import only_first
 from keras_trellis.engine.products import delay, join_taps, multiply
-from keras_trellis.engine.strides import ALL, Kept, keep_steps
+from keras_trellis.engine.strides import ALL, Steps, take_steps
 from keras_trellis.types import State
 
 # From so many steps times channels on XLA compiles parts of a training step.
@@ -78,7 +78,7 @@ class Reach(NamedTuple):
     taps: int
     dilation: int
     steps: int | None = None
-    needed: Kept = ALL
+    needed: Steps = ALL
 
 
 def level(
@@ -138,9 +138,8 @@ def _trained(gate: Gate, reach: Reach, hidden: HiddenKernel) -> Callable[..., An
             by_total, by_shifted = activate_gradient(total, past, state, upstream)
             by_products = by_total[:, : reach.steps]
             by_taps = multiply(by_products, matrix, transpose=True)
-            with tf.control_dependencies(
-                [by_total]
-            ):  # later than it could: less memory
+            # Later than it could be: less memory.
+            with tf.control_dependencies([by_total]):
                 taps = read(past, state, hidden.mask)
             read_gradient = run(_read_gradient, reach)
             by_past, by_state = read_gradient(
@@ -167,11 +166,9 @@ def _pays(sequences: tf.Tensor) -> bool:
     steps is known, and where sequences and channels are so many that the steps soon repay it.
     """
     _, steps, units = sequences.shape
-    return (
-        not tf.executing_eagerly()
-        and steps is not None
-        and steps * units >= _STEP_UNITS
-    )
+    if steps is None or tf.executing_eagerly():
+        return False
+    return steps * units >= _STEP_UNITS
 
 
 # One function each, so that XLA compiles once for all levels.
@@ -185,7 +182,7 @@ def _total(
     reach: Reach, taps: tf.Tensor, matrix: tf.Tensor, state: State, addend: tf.Tensor
 ) -> tf.Tensor:
     """Returns the pre-activations, `[B, T', blocks * units]`."""
-    computed = keep_steps(state[0], reach.needed)
+    computed = take_steps(state[0], reach.needed)
     if reach.steps == 0:  # LiteRT mistakes the shape of a product of no rows
         return addend + tf.zeros_like(computed[..., :1])
     products = multiply(taps, matrix)
@@ -204,7 +201,7 @@ def _read(reach: Reach, past: State, state: State, mask: tf.Tensor | None) -> tf
     taps = join_taps(padded, left.shape[1], reach.taps, reach.dilation)
     if reach.steps == 0:
         return taps
-    return keep_steps(taps, reach.needed)
+    return take_steps(taps, reach.needed)
 
 
 def _shift(reach: Reach, past: State, state: State) -> State:
@@ -213,7 +210,7 @@ def _shift(reach: Reach, past: State, state: State) -> State:
     for left, tensor in zip(past, state, strict=True):
         padded = pad_left(left, tensor)
         delayed = delay(padded, left.shape[1], reach.dilation)
-        shifted.append(keep_steps(delayed, reach.needed))
+        shifted.append(take_steps(delayed, reach.needed))
     return tuple(shifted)
 
 

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
-from keras_trellis.engine.strides import ALL, Kept
+from keras_trellis.engine.strides import ALL, Steps
 from keras_trellis.types import Number
 
 # A new segment begins where one step in so many of the first one's has become needless: a narrower
@@ -84,7 +84,7 @@ def _minimum(one: int, other: Number) -> Number:
     return tf.minimum(one, other)
 
 
-def cut(before: Grid, after: Grid, steps: Number) -> Kept:
+def cut(before: Grid, after: Grid, steps: Number) -> Steps:
     """Returns the places of a coarser grid's steps among those of a finer one.
 
     Args:
@@ -96,7 +96,7 @@ def cut(before: Grid, after: Grid, steps: Number) -> Kept:
         return ALL
     every = after.stride // before.stride if after.stride else 1
     reach = (after.size(steps) - 1) * every
-    return Kept(before.size(steps) - 1 - reach, every)
+    return Steps(before.size(steps) - 1 - reach, every)
 
 
 class Segment(NamedTuple):

@@ -78,9 +78,9 @@ def run(
     plan = masks.packing(mask)
     sequences = masks.pack(sequences, plan)
     if sequences.shape[1] == 1:
-        state, next_levels = single_step.run(network, weights, sequences, cache, plan)
+        state, levels_after = single_step.run(network, weights, sequences, cache, plan)
         last = masks.last_valid(state, plan, cache.state)
-        return next_cache(network, sequences, cache, plan, state[0], last, next_levels)
+        return next_cache(network, sequences, cache, plan, state[0], last, levels_after)
     hidden = hidden_kernel(weights, training)
     addends = injection.inject(network, weights, sequences, cache.inputs)
     split = [caches.split_levels(network, tensor) for tensor in cache.levels]
@@ -90,19 +90,17 @@ def run(
     bottom = network.bottom(sequences, time_steps(sequences))
     arrays = []
     for past in pasts:
-        arrays.append(
-            [tf.TensorArray(tensor.dtype, tensor.shape[1]) for tensor in past]
-        )
+        empty = [tf.TensorArray(tensor.dtype, tensor.shape[1]) for tensor in past]
+        arrays.append(empty)
     carry = _Carry(bottom, arrays)
     # Below level 0 all is zero but its past.
     carry = advance(carry, 0, 0, network.width(0))
     carry = ascend(advance, carry, first=1, last=network.depth, period=network.period)
     by_state = zip(*carry.next_pasts, strict=True)
-    next_levels = tuple(map(_joined, by_state))
-    last = masks.last_valid(carry.state, plan, cache.state)
-    return next_cache(
-        network, sequences, cache, plan, carry.state[0], last, next_levels
-    )
+    top = carry.state
+    last = masks.last_valid(top, plan, cache.state)
+    levels_after = tuple(map(_joined, by_state))
+    return next_cache(network, sequences, cache, plan, top[0], last, levels_after)
 
 
 def _advance(

@@ -11,7 +11,7 @@ from keras_trellis.engine.products import join_taps, multiply
 from keras_trellis.types import Number
 
 
-class Kept(NamedTuple):
+class Steps(NamedTuple):
     """The time steps of a sequence that are still needed: from one on, every so many.
 
     Attributes:
@@ -23,12 +23,12 @@ class Kept(NamedTuple):
     every: int
 
 
-ALL = Kept(0, 1)
+ALL = Steps(0, 1)
 """All steps. Compare with `is`: where T is unknown, `begin` is a tensor."""
 
 
-def keep_steps(sequences: tf.Tensor, needed: Kept) -> tf.Tensor:
-    """Returns of `[B, T, C]` the steps that are needed."""
+def take_steps(sequences: tf.Tensor, needed: Steps) -> tf.Tensor:
+    """Returns the steps of `[B, T, C]` that are needed."""
     if needed is ALL:
         return sequences
     begin, every = needed
@@ -40,7 +40,7 @@ def keep_steps(sequences: tf.Tensor, needed: Kept) -> tf.Tensor:
 
 
 def strided_convolution(
-    padded: tf.Tensor, kernel: tf.Tensor, dilation: int, width: int, needed: Kept
+    padded: tf.Tensor, kernel: tf.Tensor, dilation: int, width: int, needed: Steps
 ) -> tf.Tensor:
     """As `core.convolution.causal_convolution`, at some steps alone.
 
@@ -55,4 +55,4 @@ def strided_convolution(
         `[B, T', output channels]`, T' the number of steps needed.
     """
     taps = join_taps(padded, width, kernel.shape[0], dilation)
-    return multiply(keep_steps(taps, needed), rows(kernel))
+    return multiply(take_steps(taps, needed), rows(kernel))

@@ -10,12 +10,7 @@ import tensorflow as tf
 
 from keras_trellis.backend import with_static_shape
 from keras_trellis.core import masks
-from keras_trellis.core.convolution import (
-    last_steps,
-    repeated,
-    time_steps,
-    zeros,
-)
+from keras_trellis.core.convolution import last_steps, repeated, time_steps, zeros
 from keras_trellis.core.network import Network, Weights
 from keras_trellis.engine import injection
 from keras_trellis.engine.depth_loop import ascend, handed_on
@@ -23,7 +18,7 @@ from keras_trellis.engine.injection import Addends
 from keras_trellis.engine.level import HiddenKernel, Reach, hidden_kernel, level
 from keras_trellis.engine.recomputation import ascend_recomputing
 from keras_trellis.engine.schedule import WHOLE, Grid, Segment, cut, segments
-from keras_trellis.engine.strides import ALL, Kept, keep_steps
+from keras_trellis.engine.strides import ALL, Steps, take_steps
 from keras_trellis.types import Number, State
 
 
@@ -108,40 +103,40 @@ def run(
     for part in parts:
         carry = _narrow(network, carry, part, grid, grids, steps)
         levels = _Levels(network, hidden.mask, part, training)
-        carry = _run_segment(levels, climb, carry, steps)
+        carry, first = _begin_segment(levels, carry, steps)
+        advance = functools.partial(_advance, levels)
+        carry = climb(
+            advance, carry, first=first, last=part.last, period=network.period
+        )
+        state = network.begun(carry.state, part.last - 1)
+        carry = carry._replace(state=state)
         if part.last in stops:
-            outputs = masks.unpack(carry.state[0], plan)
+            outputs = masks.unpack(state[0], plan)
             collected.append(last_steps(outputs, num_outputs))
         grid = part.after
     before = initial or network.no_history(sequences)
     return collected, masks.last_valid(carry.state, plan, before)
 
 
-def _run_segment(
-    levels: _Levels, climb: Callable, carry: _Carry, steps: Number
-) -> _Carry:
-    """Runs the levels of a segment.
+def _begin_segment(levels: _Levels, carry: _Carry, steps: Number) -> tuple[_Carry, int]:
+    """Runs the first level of a segment if it is unlike those of the loop.
 
     Args:
-        levels: what they share.
-        climb: applies a level's map again and again, as `depth_loop.ascend`.
+        levels: what the levels share.
         carry: what the segment below leaves.
         steps: T.
+
+    Returns:
+        the carry, and the level that the loop begins with.
     """
-    network = levels.network
     part = levels.part
-    advance = functools.partial(_advance, levels)
-    first = part.first
-    # Level 0 reads zeros, and a level that leaves a grid reads another one than it computes: each
-    # of them is unlike the levels of the loop.
-    if first == 0 or part.before != part.after:
-        reached = cut(part.before, part.after, steps)
-        filled = _filled(network, carry, part, reached)
-        carry = advance(carry, first, first, filled, reached)
-        first += 1
-    carry = climb(advance, carry, first=first, last=part.last, period=network.period)
-    state = network.begun(carry.state, part.last - 1)
-    return carry._replace(state=state)
+    # Level 0 reads zeros, and a level that leaves a grid reads another one than it computes.
+    if part.first and part.before == part.after:
+        return carry, part.first
+    reached = cut(part.before, part.after, steps)
+    filled = _filled(levels.network, carry, part, reached)
+    carry = _advance(levels, carry, part.first, part.first, filled, reached)
+    return carry, part.first + 1
 
 
 def _addends(
@@ -206,17 +201,17 @@ def _narrow(
         steps: T.
     """
     reached = cut(grid, part.before, steps)
-    state = tuple(keep_steps(tensor, reached) for tensor in carry.state)
+    state = tuple(take_steps(tensor, reached) for tensor in carry.state)
     addends = dict(carry.addends)
     for dilation in _injected(network, part):
         needed = cut(grids[dilation], part.after, steps)
-        addends[dilation] = keep_steps(addends[dilation], needed)
+        addends[dilation] = take_steps(addends[dilation], needed)
         grids[dilation] = part.after
     return carry._replace(state=state, addends=addends)
 
 
 def _filled(
-    network: Network, carry: _Carry, part: Segment, reached: Kept
+    network: Network, carry: _Carry, part: Segment, reached: Steps
 ) -> int | None:
     """Returns how many of the first steps have taps that are not zero; None: all may have.
 
@@ -235,7 +230,7 @@ def _advance(
     _: Number,
     phase: int,
     filled: int | None = None,
-    reached: Kept = ALL,
+    reached: Steps = ALL,
 ) -> _Carry:
     """Runs a level with level % period = phase."""
     network = levels.network

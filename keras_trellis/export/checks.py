@@ -66,9 +66,8 @@ def all_checked(checks: Sequence[Check]) -> list[tf.Tensor]:
         tf.errors.InvalidArgumentError: as the graph runs; the first check's, of several.
     """
 
-    def refuse() -> (
-        tf.Tensor
-    ):  # finding the wrong value takes longer than knowing of none
+    # Finding the wrong value takes longer than knowing of none.
+    def refuse() -> tf.Tensor:
         refused: list[tf.Operation] = []
         for check in checks:
             with tf.control_dependencies(refused):
@@ -77,8 +76,8 @@ def all_checked(checks: Sequence[Check]) -> list[tf.Tensor]:
             return tf.constant(False)
 
     right = tf.reduce_all([tf.reduce_all(check.holds) for check in checks])
-    check = tf.cond(right, lambda: tf.constant(True), refuse)
-    with tf.control_dependencies([check]):
+    passed = tf.cond(right, lambda: tf.constant(True), refuse)
+    with tf.control_dependencies([passed]):
         return [tf.identity(check.values) for check in checks]
 
 

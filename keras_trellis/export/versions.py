@@ -110,9 +110,8 @@ def _publish(write: Callable[[str], None], path: str) -> str:
         write(folder)
         _sync(folder)
         version = _rename(folder, path)
-    with contextlib.suppress(
-        OSError
-    ):  # only a loss of power could undo the version now
+    # Only a loss of power could undo the version now.
+    with contextlib.suppress(OSError):
         _sync_one(path)
     return version
 
@@ -161,10 +160,8 @@ def _rename(folder: str, path: str) -> str:
         try:
             os.rename(folder, version)
         except OSError as error:
-            if error.errno not in (
-                errno.ENOTEMPTY,
-                errno.EEXIST,
-            ):  # another export was faster
+            another_was_faster = error.errno in (errno.ENOTEMPTY, errno.EEXIST)
+            if not another_was_faster:
                 raise
         else:
             return version
@@ -257,10 +254,8 @@ def _sync_one(path: str | Path) -> None:
     try:
         os.fsync(file)
     except OSError as error:
-        if error.errno not in (
-            errno.EINVAL,
-            errno.ENOTSUP,
-        ):  # this file system cannot flush
+        cannot_flush = error.errno in (errno.EINVAL, errno.ENOTSUP)
+        if not cannot_flush:
             raise
     finally:
         os.close(file)

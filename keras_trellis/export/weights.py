@@ -9,6 +9,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from keras_trellis.arguments import refusal
 from keras_trellis.core import kernels
 
 PRECISIONS = ("float32", "float16", "int8")
@@ -34,10 +35,7 @@ class Weights:
 
     def __init__(self, model: keras.Model, precision: str) -> None:
         if precision not in PRECISIONS:
-            raise ValueError(
-                f"`precision` must be one of {', '.join(PRECISIONS)}. "
-                f"Received: precision={precision!r}"
-            )
+            raise refusal("precision", precision, f"one of {', '.join(PRECISIONS)}")
         self._originals = model.weights
         self.stored = [_Stored(weight, precision) for weight in self._originals]
 
@@ -146,13 +144,9 @@ def inference_model(model: keras.Model, precision: str = "float32") -> keras.Mod
         config["trellis"]["config"]["weight_normalization"] = False
     copy = type(model).from_config(config)
     copy.build_from_config(model.get_build_config())
-    scales = (layer.kernel_scale, layer.recurrent_scale) if folds else ()
-    retained = [
-        weight
-        for weight in model.weights
-        if all(weight is not scale for scale in scales)
-    ]
-    for variable, value in zip(copy.weights, retained, strict=True):
+    scales = {id(layer.kernel_scale), id(layer.recurrent_scale)} if folds else set()
+    values = [weight for weight in model.weights if id(weight) not in scales]
+    for variable, value in zip(copy.weights, values, strict=True):
         variable.assign(tf.cast(value, tf.float32))
     if folds:
         copy.trellis.kernel.assign(_folded(layer.kernel, layer.kernel_scale))

@@ -49,14 +49,12 @@ def check_options(
             f"auxiliary_every={auxiliary_every!r}, discard={discard!r}"
         )
     if layer.stateful and auxiliary_every is not None:
-        raise ValueError(
-            "`auxiliary_every` must be None with `stateful=True`. "
-            f"Received: auxiliary_every={auxiliary_every!r}"
+        raise arguments.refusal(
+            "auxiliary_every", auxiliary_every, "None with `stateful=True`"
         )
     if layer.stateful and depth is not None:
-        raise ValueError(
-            "`depth` must be None with `stateful=True`, whose cache has all levels. "
-            f"Received: depth={depth!r}"
+        raise arguments.refusal(
+            "depth", depth, "None with `stateful=True`, whose cache has all levels"
         )
 
 
@@ -74,7 +72,7 @@ def check_cache(cache: Any, expected: Any) -> None:
         )
 
 
-def number_of_outputs(sequences: Tensor, discard: int) -> Number | None:
+def count_outputs(sequences: Tensor, discard: int) -> Number | None:
     """Returns how many of the last outputs a call returns; None for all."""
     left_out = arguments.discard(discard, sequences.shape[1])
     if left_out:

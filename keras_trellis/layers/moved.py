@@ -42,6 +42,6 @@ class _Finder(MetaPathFinder, Loader):
         vars(module).update(vars(importlib.import_module(path)) | own)
 
 
-def find() -> None:
-    """Lets Python find the old paths."""
+def install() -> None:
+    """Lets imports find the old paths."""
     sys.meta_path.insert(0, _Finder())

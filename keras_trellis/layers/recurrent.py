@@ -231,9 +231,7 @@ def _cells(layer: keras.layers.RNN) -> Sequence[Any]:
 
 
 def _output_units(layer: keras.layers.RNN) -> int:
-    cell = layer.cell
-    size = getattr(cell, "output_size", None)
-    if size is not None:
-        return size
-    first, *_ = keras.tree.flatten(cell.state_size)
-    return first
+    size = getattr(layer.cell, "output_size", None)
+    if size is None:
+        size, *_ = keras.tree.flatten(layer.cell.state_size)
+    return size

@@ -16,15 +16,14 @@ from keras import ops
 from keras_trellis import backend
 from keras_trellis.core.constructors import FullSignature
 from keras_trellis.core.convolution import last_steps
-from keras_trellis.layers.hooks import SequenceHooks
 from keras_trellis.layers.inputs import (
     check_options,
     check_shape,
     check_symbols,
     checked_tensors,
+    count_outputs,
     dense_sequences,
     first_state,
-    number_of_outputs,
     warn_inexact_state,
 )
 from keras_trellis.layers.outputs import call_mask, call_results, call_shapes
@@ -41,7 +40,7 @@ _ARGUMENTS = (
 )
 
 
-class SequenceLayer(SequenceHooks, Stateful, keras.layers.Layer):
+class SequenceLayer(Stateful, keras.layers.Layer):
     """A layer from sequences `[B, T, p]` to sequences, with a state and an exact cache.
 
     A layer of your own derives from it and defines what `SequenceHooks` describes.
@@ -69,7 +68,6 @@ class SequenceLayer(SequenceHooks, Stateful, keras.layers.Layer):
     """
 
     __signature__ = FullSignature()
-    built: bool
 
     def __init__(
         self,
@@ -163,9 +161,7 @@ class SequenceLayer(SequenceHooks, Stateful, keras.layers.Layer):
         if self.go_backwards:
             sequences = ops.flip(sequences, axis=1)
             mask = None if mask is None else ops.flip(mask, axis=1)
-        num_outputs = (
-            number_of_outputs(sequences, discard) if self.return_sequences else 1
-        )
+        num_outputs = count_outputs(sequences, discard) if self.return_sequences else 1
         if self.stateful:
             begin = None if initial is None else self.cache_of_state(initial)
             outputs, states = self._past.advance(
@@ -210,19 +206,11 @@ class SequenceLayer(SequenceHooks, Stateful, keras.layers.Layer):
         """Returns the symbolic results of `call` in a functional model."""
         check_symbols(self, sequences, initial_state)
         tensor = functools.partial(keras.KerasTensor, dtype=self.compute_dtype)
-        shapes = self.compute_output_shape(
-            sequences.shape,
-            None,
-            auxiliary_every,
-            discard,
-            depth,
-            auxiliary_from,
-        )
-        return (
-            tuple(map(tensor, shapes))
-            if isinstance(shapes[0], tuple)
-            else tensor(shapes)
-        )
+        options = (auxiliary_every, discard, depth, auxiliary_from)
+        shapes = self.compute_output_shape(sequences.shape, None, *options)
+        if isinstance(shapes[0], tuple):
+            return tuple(map(tensor, shapes))
+        return tensor(shapes)
 
     def compute_mask(self, sequences: Any, mask: Any = None) -> Any:
         """Returns the mask of the outputs, that of the sequences; states have none.
@@ -297,7 +285,7 @@ class SequenceLayer(SequenceHooks, Stateful, keras.layers.Layer):
         """
         levels = self.collected_levels(depth, auxiliary_every, auxiliary_from)
         sequences, initial, mask = checked_tensors(self, sequences, initial_state, mask)
-        num_outputs = number_of_outputs(sequences, discard)
+        num_outputs = count_outputs(sequences, discard)
         return self.run(sequences, initial, mask, training, levels, num_outputs)
 
     def get_initial_cache(

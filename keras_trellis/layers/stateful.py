@@ -10,6 +10,7 @@ import numpy as np
 from keras import ops
 
 from keras_trellis import backend
+from keras_trellis.layers.hooks import SequenceHooks
 from keras_trellis.types import State, Tensor
 
 
@@ -141,19 +142,15 @@ class StateVariable(np.lib.mixins.NDArrayOperatorsMixin):
 backend.register_as_tensor(StateVariable)
 
 
-class Stateful:
+class Stateful(SequenceHooks):
     """What a stateful layer has for the user: its states, and a reset.
 
-    A layer writes `cache_of_state`, and puts `CacheVariables` into `_past`.
+    A layer puts `CacheVariables` into `_past`.
     """
 
     built: bool
     stateful: bool
     _past: CacheVariables
-
-    def cache_of_state(self, state: State) -> Any:
-        """Returns the cache that begins with a state, each `[B, units]`."""
-        raise NotImplementedError
 
     @property
     def states(self) -> list[StateVariable] | None:

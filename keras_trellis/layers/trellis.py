@@ -106,9 +106,9 @@ class TrellisLayer(TrellisBase):
         use_bias: whether to add a bias.
         unit_forget_bias: whether the bias of the gate's forget block starts at 1, for gates that
             have one (the LSTM's; see `Gate.forget_block`).
-        kernel_initializer: initializer of the input kernel.
-        recurrent_initializer: initializer of the hidden kernel.
-        bias_initializer: initializer of the bias.
+        kernel_initializer: initializer of the input kernel, "glorot_uniform" by default.
+        recurrent_initializer: initializer of the hidden kernel, "orthogonal" by default.
+        bias_initializer: initializer of the bias, "zeros" by default.
         kernel_regularizer: regularizer of the input kernel.
         recurrent_regularizer: regularizer of the hidden kernel.
         bias_regularizer: regularizer of the bias.
@@ -147,10 +147,8 @@ class TrellisLayer(TrellisBase):
 
     def get_config(self) -> dict[str, Any]:
         """Returns the constructor's arguments."""
-        own = {
-            name: getattr(self, name) for name in ("depth", "recompute", "staggered")
-        }
-        return super().get_config() | own
+        names = ("depth", "recompute", "staggered")
+        return super().get_config() | {name: getattr(self, name) for name in names}
 
     @property
     def receptive_field(self) -> int:

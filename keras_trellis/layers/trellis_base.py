@@ -118,9 +118,8 @@ class TrellisBase(WeightArguments, SequenceLayer):
             seed, self.dropout, self.recurrent_dropout, self.weight_dropout
         )
         if self.depth > _MANY_LEVELS:
-            warnings.warn(
-                self._depth_cost(), UserWarning, stacklevel=3
-            )  # through `constructor`
+            # The caller is behind `constructor`.
+            warnings.warn(self._depth_cost(), UserWarning, stacklevel=3)
 
     def _depth_cost(self) -> str:
         """Says what so many levels cost."""
@@ -198,14 +197,8 @@ class TrellisBase(WeightArguments, SequenceLayer):
         initializer = self.bias_initializer
         if self.unit_forget_bias:
             initializer = gates.remembering(self.gate, initializer)
-        return self.add_weight(
-            name="bias",
-            shape=(channels,),
-            initializer=initializer,
-            regularizer=self.bias_regularizer,
-            constraint=self.bias_constraint,
-            autocast=False,
-        )
+        shape = (channels,)
+        return self._new_weight("bias", shape, "bias", initializer, autocast=False)
 
     def _add_scale(
         self, name: str, channels: int, direction: Callable[[], Tensor]

@@ -19,6 +19,7 @@ import keras
 from keras import ops
 
 from keras_trellis import backend
+from keras_trellis.arguments import refusal
 from keras_trellis.core import checks
 from keras_trellis.types import Number, Tensor
 
@@ -35,22 +36,17 @@ def check_sampling(temperature: Any, top_k: Any, top_p: Any) -> None:
     if not (
         isinstance(temperature, numbers.Real) and 0 <= float(temperature) < math.inf
     ):
-        raise ValueError(
-            "`temperature` must be a number >= 0 (0: the most probable token). "
-            f"Received: temperature={temperature!r}"
+        raise refusal(
+            "temperature", temperature, "a number >= 0 (0: the most probable token)"
         )
     if top_k is not None and not (
         isinstance(top_k, numbers.Integral) and int(top_k) >= 1
     ):
-        raise ValueError(
-            f"`top_k` must be None or an integer >= 1. Received: top_k={top_k!r}"
-        )
+        raise refusal("top_k", top_k, "None or an integer >= 1")
     if top_p is not None and not (
         isinstance(top_p, numbers.Real) and 0 < float(top_p) <= 1
     ):
-        raise ValueError(
-            f"`top_p` must be None or in (0, 1]. Received: top_p={top_p!r}"
-        )
+        raise refusal("top_p", top_p, "None or in (0, 1]")
 
 
 def row_seeds(seed: int | None, batch_size: Number) -> Tensor:
@@ -62,7 +58,7 @@ def row_seeds(seed: int | None, batch_size: Number) -> Tensor:
     if seed is None:
         return backend.row_seeds(None, batch_size)
     if not isinstance(seed, numbers.Integral):
-        raise ValueError(f"`seed` must be None or an integer. Received: seed={seed!r}")
+        raise refusal("seed", seed, "None or an integer")
     return backend.row_seeds(int(seed), batch_size)
 
 
@@ -311,10 +307,7 @@ def token_ids(name: str, value: Any, vocabulary_size: int) -> Tensor:
     tokens = checks.integers(name, value)
     shape = backend.static_shape(tokens)
     if shape is None or len(shape) > 1:
-        raise ValueError(
-            f"`{name}` must be None, an integer, or a collection of integers. "
-            f"Received: {name}={value!r}"
-        )
+        raise refusal(name, value, "None, an integer, or a collection of integers")
     tokens = checks.within(name, ops.reshape(tokens, [-1]), vocabulary_size)
     return ops.cast(tokens, "int32")
 

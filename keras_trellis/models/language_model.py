@@ -253,14 +253,13 @@ def _token(
         return None
     is_integer = isinstance(value, numbers.Integral)
     if not (is_integer and -vocabulary_size <= value < vocabulary_size):
-        raise ValueError(
-            f"`{name}` must be None or a token id of a vocabulary of {vocabulary_size}. "
-            f"Received: {name}={value!r}"
+        raise arguments.refusal(
+            name, value, f"None or a token id of a vocabulary of {vocabulary_size}"
         )
     return int(value) % vocabulary_size
 
 
 def _weight(name: str, value: Any) -> float:
     if not (isinstance(value, numbers.Real) and 0 <= float(value) < math.inf):
-        raise ValueError(f"`{name}` must be a number >= 0. Received: {name}={value!r}")
+        raise arguments.refusal(name, value, "a number >= 0")
     return float(value)

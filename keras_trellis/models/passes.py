@@ -79,12 +79,7 @@ def features(
     return Features(raw, _drop(model, raw, training), auxiliary, state)
 
 
-def stream(
-    model: Any,
-    ids: Tensor,
-    cache: Any,
-    mask: Any = None,
-) -> tuple[Tensor, Any]:
+def stream(model: Any, ids: Tensor, cache: Any, mask: Any = None) -> tuple[Tensor, Any]:
     """Returns what the head gets for ids `[B, T]`, `[B, T, output_units]`, and the next cache."""
     return model.trellis.stream(embed(model, ids), cache, mask=mask)
 
@@ -114,10 +109,7 @@ def read(
 
 
 def prefill(
-    model: Any,
-    ids: Tensor,
-    cache: Any,
-    mask: Any = None,
+    model: Any, ids: Tensor, cache: Any, mask: Any = None
 ) -> tuple[Tensor, Any]:
     """Returns the log-probabilities `[B, V]` after ids `[B, T]`, T >= 1, and the next cache."""
     outputs, cache = stream(model, ids, cache, mask)
@@ -153,16 +145,11 @@ def nll(
     outputs: Tensor,
     targets: Tensor,
     training: bool = False,
-    **head_arguments: Any,
+    **options: Any,
 ) -> Tensor:
     """Returns the negative log-likelihood of each target, in nats; see the head's `nll`."""
-    return model.head.nll(
-        outputs,
-        targets,
-        model.embedding.embeddings,
-        training=training,
-        **head_arguments,
-    )
+    table = model.embedding.embeddings
+    return model.head.nll(outputs, targets, table, training=training, **options)
 
 
 def _drop(

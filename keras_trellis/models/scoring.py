@@ -114,7 +114,7 @@ class Scoring(Streaming, OwnLoss):
                 vocabulary, the shape of `targets` or `mask` is not that of `ids`, or `epsilon` is
                 given for another head.
         """
-        head_arguments = _mixture_arguments(self.head, epsilon)
+        options = _mixture_options(self.head, epsilon)
         if cache is not None and initial_state is not None:
             raise ValueError(
                 "`score` takes `initial_state` or `cache`, not both. Received: both of them"
@@ -126,7 +126,7 @@ class Scoring(Streaming, OwnLoss):
         outputs, after = passes.read(
             self, ids, cache=cache, initial_state=initial_state, mask=mask
         )
-        nll = passes.nll(self, outputs, targets, **head_arguments)
+        nll = passes.nll(self, outputs, targets, **options)
         return where_valid(mask, nll), after
 
     def own_loss(
@@ -158,7 +158,7 @@ class Scoring(Streaming, OwnLoss):
         return passes.features(self, ids, training=training, **how)
 
 
-def _mixture_arguments(head: heads.Head, epsilon: float | None) -> dict[str, Any]:
+def _mixture_options(head: heads.Head, epsilon: float | None) -> dict[str, Any]:
     """Returns the argument `epsilon` of a mixture's `nll`; no other head has it."""
     if epsilon is None:
         return {}

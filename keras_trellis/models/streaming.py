@@ -41,12 +41,7 @@ class Streaming:
             return self.trellis.get_initial_cache(batch_size)
         return self.trellis.get_initial_cache(batch_size, initial_state)
 
-    def stream(
-        self,
-        ids: Tensor,
-        cache: Any,
-        mask: Any = None,
-    ) -> tuple[Tensor, Any]:
+    def stream(self, ids: Tensor, cache: Any, mask: Any = None) -> tuple[Tensor, Any]:
         """Returns what the head gets at each step, `[B, T, output_units]`, and the new cache.
 
         Args:
@@ -57,12 +52,7 @@ class Streaming:
         ids, mask = self.checked_tokens("ids", ids, mask)
         return passes.stream(self, ids, cache, mask)
 
-    def prefill(
-        self,
-        ids: Tensor,
-        cache: Any,
-        mask: Any = None,
-    ) -> tuple[Tensor, Any]:
+    def prefill(self, ids: Tensor, cache: Any, mask: Any = None) -> tuple[Tensor, Any]:
         """Reads a chunk of text at once.
 
         Args:

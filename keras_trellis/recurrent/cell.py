@@ -40,10 +40,10 @@ class GatedCell(WeightArguments):
         units: n, the number of channels of the output.
         variant: "paper", the equations of the paper, or "released", those of the
             authors' code, where the two differ.
-        kernel_initializer: of the matrices that read the input.
+        kernel_initializer: of the matrices that read the input, "glorot_uniform" by default.
         recurrent_initializer: of the matrices and vectors that read the state.
-        bias_initializer: of the biases, if the cell has any. Biases of the released
-            form have 1 added on the forget gate, and -1 on the highway gate.
+        bias_initializer: of the biases, if the cell has any, "zeros" by default. Biases of the
+            released form have 1 added on the forget gate, and -1 on the highway gate.
         kernel_regularizer: of the same variables as `kernel_initializer`, and so on.
         recurrent_regularizer: see above.
         bias_regularizer: see above.
@@ -190,10 +190,8 @@ class GatedCell(WeightArguments):
 
     def get_config(self) -> dict[str, Any]:
         """Returns the constructor's arguments."""
-        config = super().get_config()
-        for name in ("units", "variant", *_RATES, "seed"):
-            config[name] = getattr(self, name)
-        return config
+        names = ("units", "variant", *_RATES, "seed")
+        return super().get_config() | {name: getattr(self, name) for name in names}
 
     # What its layer asks for
 
@@ -227,16 +225,8 @@ class GatedCell(WeightArguments):
     def _add(self, name: str, shape: tuple[int, ...], kind: Any) -> keras.Variable:
         if kind not in (KERNEL, RECURRENT, BIAS):
             return self.add_weight(name=name, shape=shape, initializer=kind)
-        initializer = getattr(self, f"{kind}_initializer")
-        if name == "bias":
-            initializer = self._first_bias
-        return self.add_weight(
-            name=name,
-            shape=shape,
-            initializer=initializer,
-            regularizer=getattr(self, f"{kind}_regularizer"),
-            constraint=getattr(self, f"{kind}_constraint"),
-        )
+        initializer = self._first_bias if name == "bias" else None
+        return self._new_weight(name, shape, kind, initializer)
 
     # Biases of the gates
 

@@ -17,7 +17,7 @@ from keras_trellis.core.constructors import constructor
 from keras_trellis.core.convolution import last_steps, swapped
 from keras_trellis.core.dropout import Rate, generator_for, next_seed, stream_mask
 from keras_trellis.core.gates import LSTMGate
-from keras_trellis.core.weight_arguments import WeightArguments
+from keras_trellis.core.weight_arguments import RESTRAINTS, WeightArguments
 from keras_trellis.layers import past
 from keras_trellis.layers.equilibrium import EquilibriumTrellisLayer
 from keras_trellis.layers.sequence import SequenceLayer
@@ -67,11 +67,7 @@ _TRAINING_ARGUMENTS = (
     "recurrent_dropout",
     "weight_dropout",
     "activity_regularizer",
-    *(
-        f"{variable}_{kind}"
-        for kind in ("regularizer", "constraint")
-        for variable in ("kernel", "recurrent", "bias")
-    ),
+    *RESTRAINTS,
 )
 
 
@@ -116,9 +112,9 @@ class StackedLSTM(WeightArguments, SequenceLayer):
         zero_output_for_mask: whether the output at a masked step is zero.
         use_bias: whether there are biases.
         unit_forget_bias: whether the biases of the forget gates start at 1.
-        kernel_initializer: initializer of the kernels.
-        recurrent_initializer: initializer of the recurrent kernels.
-        bias_initializer: initializer of the biases.
+        kernel_initializer: initializer of the kernels, "glorot_uniform" by default.
+        recurrent_initializer: initializer of the recurrent kernels, "orthogonal" by default.
+        bias_initializer: initializer of the biases, "zeros" by default.
         kernel_regularizer: regularizer of each kernel.
         recurrent_regularizer: regularizer of each recurrent kernel.
         bias_regularizer: regularizer of each bias.
@@ -214,10 +210,7 @@ class StackedLSTM(WeightArguments, SequenceLayer):
 
     def get_config(self) -> dict[str, Any]:
         """Returns the constructor's arguments."""
-        config = super().get_config()
-        for name in _PLAIN:
-            config[name] = getattr(self, name)
-        return config
+        return super().get_config() | {name: getattr(self, name) for name in _PLAIN}
 
     @property
     def state_units(self) -> tuple[int, ...]:
@@ -257,13 +250,7 @@ class StackedLSTM(WeightArguments, SequenceLayer):
         if kind == "bias" and self.unit_forget_bias:
             initializer = gates.remembering(_GATE, initializer)
         prefix = "recurrent_kernel" if kind == "recurrent" else kind
-        return self.add_weight(
-            name=f"{prefix}_{index}",
-            shape=shape,
-            initializer=initializer,
-            regularizer=getattr(self, f"{kind}_regularizer"),
-            constraint=getattr(self, f"{kind}_constraint"),
-        )
+        return self._new_weight(f"{prefix}_{index}", shape, kind, initializer)
 
     # The network
 
@@ -400,9 +387,7 @@ def _warn_left_out(layer: Any, changes: dict[str, Any]) -> None:
 
 def _check_stack(layer: Any) -> None:
     if not isinstance(layer, EquilibriumTrellisLayer):
-        raise ValueError(
-            f"`layer` must be an EquilibriumTrellisLayer. Received: layer={layer!r}"
-        )
+        raise arguments.refusal("layer", layer, "an EquilibriumTrellisLayer")
     if layer.groups == 1:
         raise ValueError(
             f"`layer` must have groups, as many as the stack has layers. Received: "

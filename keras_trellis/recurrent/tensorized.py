@@ -98,18 +98,14 @@ class TensorizedLSTMCell(GatedCell):
 
     def _check(self) -> None:
         if self.rank not in _RANKS:
-            raise ValueError(
-                f"`rank` must be one of {_RANKS}. Received: rank={self.rank!r}"
-            )
+            raise arguments.refusal("rank", self.rank, f"one of {_RANKS}")
         if self.kernel_size < 2:
             raise ValueError(
                 "`kernel_size` must be at least 2: with 1 no place reads the input. "
                 f"Received: kernel_size={self.kernel_size}"
             )
         if self.cell not in _STEPS:
-            raise ValueError(
-                f"`cell` must be one of {[*_STEPS]}. Received: cell={self.cell!r}"
-            )
+            raise arguments.refusal("cell", self.cell, f"one of {[*_STEPS]}")
         if self.cell == "rnn" and self.channel_normalization:
             raise ValueError(
                 "`channel_normalization` must be False with cell='rnn', which has no "

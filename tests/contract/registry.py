@@ -54,8 +54,8 @@ class Entry:
             None for what has no fast form.
         least_batch: the least number of rows. Keras's LSTM takes no batch without a row.
         holds: another public class that the object is made of.
-        graphs: the names of other entries whose code is all that it runs in XLA's graphs, and in
-            graphs of unknown sizes. XLA takes seconds to compile an entry, so it compiles those.
+        graphs: the names of other entries whose code is all that it runs in graphs. An entry takes
+            seconds to trace, and XLA to compile, so those are.
         streams: the name of another entry whose code is all that it runs in `stream`'s graph.
     """
 

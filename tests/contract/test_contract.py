@@ -1,5 +1,6 @@
 """The contract: what every public layer and model of the registry promises."""
 
+import functools
 import inspect
 import json
 import pathlib
@@ -42,7 +43,7 @@ def only(condition):
 
 # The others treat each step by itself: they carry no cache and take no mask.
 with_cache = only(lambda entry: entry.stream is not None)
-# XLA and graphs of unknown sizes run others for the rest.
+# In graphs, and under XLA, others run for the rest.
 with_graphs = only(lambda entry: not entry.graphs)
 streams_in_a_graph = only(lambda entry: entry.stream is not None and not entry.streams)
 # XLA, and graphs of unknown sizes, are not what another backend runs.
@@ -64,23 +65,59 @@ def built(entry):
 
 
 @pytest.fixture(scope="module")
+def drawn(entry):
+    return entry.draw(np.random.default_rng(1), BATCH, STEPS)
+
+
+@pytest.fixture(scope="module")
+def passes(entry, built, drawn):
+    """Returns the outputs of one pass over the inputs, masked or not."""
+    return functools.cache(
+        lambda masked: entry.run(built, drawn, MASK if masked else None)
+    )
+
+
+@pytest.fixture(scope="module")
+def differentiated(entry, built, drawn):
+    """`run_with_gradients`, eagerly, where padding is spoiled."""
+    inputs, mask = spoiled(entry, drawn)
+    return run_with_gradients(entry, built, inputs, mask)
+
+
+@pytest.fixture(scope="module")
+def exact(entry, built, drawn, differentiated):
+    """The same of inputs as float32 has them; ids are what they are."""
+    if not np.issubdtype(drawn.dtype, np.floating):
+        return differentiated
+    drawn = drawn.astype("float32").astype("float64")
+    inputs, mask = spoiled(entry, drawn)
+    return run_with_gradients(entry, built, inputs, mask)
+
+
+@pytest.fixture(scope="module")
 def graph(entry, built):
     """`run_with_gradients` as a graph, which several tests use."""
     return tensors.graph(weighed(entry, built), built)
 
 
 @pytest.fixture
-def inputs(entry):
-    return entry.draw(np.random.default_rng(1), BATCH, STEPS)
+def inputs(drawn):
+    return drawn.copy()
 
 
 def spoil(entry, inputs, mask):
     """The inputs with what padding may hold at the masked steps, if masks mean anything to it."""
     if entry.stream is None:
         return inputs
-    spoiled = inputs.copy()
-    spoiled[~mask] = entry.padding
-    return spoiled
+    result = inputs.copy()
+    result[~mask] = entry.padding
+    return result
+
+
+def spoiled(entry, inputs):
+    """Returns spoiled inputs and their mask as tensors."""
+    values = spoil(entry, inputs, MASK)
+    return ops.convert_to_tensor(values), ops.convert_to_tensor(MASK)
 
 
 def assert_close(actual, expected, tolerance=1e-10):
@@ -134,33 +171,23 @@ def test_the_fast_form_is_the_plain_one(entry, built, inputs, masked):
     assert_close(entry.run(built, inputs, mask), entry.plain(built, inputs, mask))
 
 
-def test_eager_and_graphs_of_known_sizes_agree(entry, built, graph, inputs):
-    inputs, mask = (
-        ops.convert_to_tensor(spoil(entry, inputs, MASK)),
-        ops.convert_to_tensor(MASK),
-    )
-    expected = run_with_gradients(entry, built, inputs, mask)
-    assert_close(graph(inputs, mask), expected)
+@with_graphs
+def test_eager_and_graphs_of_known_sizes_agree(entry, graph, inputs, differentiated):
+    inputs, mask = spoiled(entry, inputs)
+    assert_close(graph(inputs, mask), differentiated)
 
 
 @on_tensorflow
 @with_graphs
-def test_eager_and_xla_agree(entry, built, graph, inputs):
-    inputs, mask = (
-        ops.convert_to_tensor(spoil(entry, inputs, MASK)),
-        ops.convert_to_tensor(MASK),
-    )
+def test_eager_and_xla_agree(entry, graph, inputs, differentiated):
+    inputs, mask = spoiled(entry, inputs)
     compiled = tensors.compiled(graph.python_function)
-    expected = run_with_gradients(entry, built, inputs, mask)
-    assert_close(compiled(inputs, mask), expected)
+    assert_close(compiled(inputs, mask), differentiated)
 
 
 @streams_in_a_graph
 def test_streaming_eagerly_and_under_xla_agree(entry, built, inputs):
-    inputs, mask = (
-        ops.convert_to_tensor(spoil(entry, inputs, MASK)),
-        ops.convert_to_tensor(MASK),
-    )
+    inputs, mask = spoiled(entry, inputs)
     _, cache = entry.stream(
         built, inputs[:, :4], entry.get_initial_cache(built, BATCH), mask[:, :4]
     )
@@ -200,9 +227,9 @@ def test_eager_and_graphs_of_unknown_sizes_agree(entry, built, inputs):
 @with_cache
 @pytest.mark.parametrize("cuts", [(1, 2, 3, 4, 5, 6), (0, 5, 5)])
 @pytest.mark.parametrize("masked", [False, True])
-def test_chunks_are_one_pass(entry, built, inputs, cuts, masked):
+def test_chunks_are_one_pass(entry, built, inputs, passes, cuts, masked):
     mask = MASK if masked else np.ones_like(MASK)
-    expected = entry.run(built, inputs, MASK if masked else None)
+    expected = passes(masked)
     inputs, cache, chunks = (
         spoil(entry, inputs, mask),
         entry.get_initial_cache(built, BATCH),
@@ -216,8 +243,8 @@ def test_chunks_are_one_pass(entry, built, inputs, cuts, masked):
         assert_close(np.concatenate(pieces, axis=1), whole)
 
 
-def test_a_row_does_not_depend_on_others(entry, built, inputs):
-    together = entry.run(built, inputs, MASK)
+def test_a_row_does_not_depend_on_others(entry, built, inputs, passes):
+    together = passes(True)
     for row in range(BATCH):
         alone = entry.run(built, inputs[row : row + 1], MASK[row : row + 1])
         here = [tensor[row : row + 1] for tensor in keras.tree.flatten(together)]
@@ -240,17 +267,17 @@ def test_padding_is_nothing(entry, built, inputs):
 
 
 @with_cache
-def test_padding_reaches_no_gradient(entry, built, inputs):
+def test_padding_reaches_no_gradient(entry, built, inputs, differentiated):
     mask = ops.convert_to_tensor(MASK)
-    spoiled = ops.convert_to_tensor(spoil(entry, inputs, MASK))
     _, *expected = run_with_gradients(entry, built, ops.convert_to_tensor(inputs), mask)
-    _, *got = run_with_gradients(entry, built, spoiled, mask)
+    _, *got = differentiated
     assert_close(got, expected)
     assert all(np.isfinite(each).all() for each in got[1])
     if np.issubdtype(inputs.dtype, np.floating):
         assert not np.asarray(got[1][-1])[~MASK].any()
 
 
+@with_graphs
 def test_gradients_are_finite_differences(built, graph, inputs):
     inputs, mask = ops.convert_to_tensor(inputs), ops.convert_to_tensor(MASK)
     *_, gradients = graph(inputs, mask)
@@ -276,8 +303,8 @@ def test_gradients_are_finite_differences(built, graph, inputs):
 
 
 @pytest.mark.parametrize("at", [0, 3, STEPS - 1])
-def test_the_future_reaches_nothing(entry, built, inputs, at):
-    expected = entry.run(built, inputs, None)
+def test_the_future_reaches_nothing(entry, built, inputs, passes, at):
+    expected = passes(False)
     changed = inputs.copy()
     if np.issubdtype(inputs.dtype, np.floating):
         changed[:, at:] = np.nan
@@ -297,7 +324,7 @@ def test_the_future_reaches_nothing(entry, built, inputs, at):
         ("mixed_float16", "float16", 0.02),
     ],
 )
-def test_number_formats(entry, built, inputs, policy, compute, tolerance):
+def test_number_formats(entry, built, inputs, exact, policy, compute, tolerance):
     obj = entry.built(policy)
     assert obj.compute_dtype == compute
     assert {v.dtype for v in obj.trainable_variables} == {"float32"}
@@ -307,13 +334,9 @@ def test_number_formats(entry, built, inputs, policy, compute, tolerance):
     )  # fmt: skip
     if np.issubdtype(inputs.dtype, np.floating):
         inputs = inputs.astype("float32")
-    x, mask = (
-        ops.convert_to_tensor(spoil(entry, inputs, MASK)),
-        ops.convert_to_tensor(MASK),
-    )
+    x, mask = spoiled(entry, inputs)
     got, loss, gradients = run_with_gradients(entry, obj, x, mask)
-    x = ops.cast(x, "float64") if tensors.is_floating(x) else x
-    expected, _, exact_gradients = run_with_gradients(entry, built, x, mask)
+    expected, _, exact_gradients = exact
     dtypes = {keras.backend.standardize_dtype(t.dtype) for t in keras.tree.flatten(got)}
     assert dtypes <= {compute, "float32"}
     assert_close(valid_steps(got, MASK), valid_steps(expected, MASK), tolerance)
@@ -444,9 +467,16 @@ def test_the_contract_can_fail():
     class Entry:
         run = staticmethod(lambda obj, x, mask: Outputs([obj(x)]))
 
+    def ahead(x):
+        return np.roll(x, -1, axis=1)
+
+    def summed(x):
+        return x + x.sum(0, keepdims=True)
+
+    def passes(obj):
+        return lambda masked: Entry.run(obj, x, None)
+
     with pytest.raises(AssertionError):
-        test_the_future_reaches_nothing(Entry, lambda x: np.roll(x, -1, axis=1), x, 3)
+        test_the_future_reaches_nothing(Entry, ahead, x, passes(ahead), 3)
     with pytest.raises(AssertionError):
-        test_a_row_does_not_depend_on_others(
-            Entry, lambda x: x + x.sum(0, keepdims=True), x
-        )
+        test_a_row_does_not_depend_on_others(Entry, summed, x, passes(summed))

@@ -122,7 +122,7 @@ def test_output_follows_the_dtype_policy(make, policy):
 
 def test_a_model_of_it_trains(make):
     model = keras.Sequential([make(3, dropout=0.5, return_sequences=True)])
-    model.compile("sgd", "mse")
+    model.compile("sgd", "mse", jit_compile=False)
     x = draw(4, 2, 4)
     before = model(x)
     model.fit(x, np.ones((4, 2, 3)), verbose=0)
@@ -437,7 +437,7 @@ def test_a_constraint_of_a_layer_in_a_model_is_an_lstms():
             4, kernel_constraint="max_norm", recurrent_constraint=max_norm(0.3)
         )
         model = keras.Sequential([layer, keras.layers.Dense(1)])
-        model.compile(keras.optimizers.SGD(0.5), "mse")
+        model.compile(keras.optimizers.SGD(0.5), "mse", jit_compile=False)
         model.fit(x, draw(16, 1, seed=1), verbose=0)
         kernel = layer.get_weights()[1]
         norms.append(np.linalg.norm(kernel.reshape(-1, kernel.shape[-1]), axis=0).max())
@@ -555,7 +555,7 @@ def test_dropout_that_is_set_acts_in_fit():
     losses = []
     for rate in (0.0, 0.9):
         layer.dropout = rate
-        model.compile(keras.optimizers.SGD(0.0), "mse")
+        model.compile(keras.optimizers.SGD(0.0), "mse", jit_compile=False)
         losses += [
             model.fit(x, np.ones((8, 4)), verbose=0).history["loss"][0]
             for _ in range(2)

@@ -130,13 +130,13 @@ def test_a_frozen_layer_stays_as_it_is():
     before = layer.get_weights()
     layer.trainable = False
     assert layer.trainable_variables == [] and len(model.trainable_variables) == 2
-    model.compile("sgd", "mse")
+    model.compile("sgd", "mse", jit_compile=False)
     kernel = dense.get_weights()[0]
     model.fit(x, y, verbose=0)
     assert all(map(np.array_equal, layer.get_weights(), before))
     assert not np.array_equal(dense.get_weights()[0], kernel)
     layer.trainable = True
-    model.compile("sgd", "mse")
+    model.compile("sgd", "mse", jit_compile=False)
     model.fit(x, y, verbose=0)
     assert not any(map(np.array_equal, layer.get_weights(), before))
 

@@ -1,10 +1,7 @@
 """`python -m trainers.meta` from end to end, and the evaluation of its runs."""
 
 import json
-import os
 import shutil
-import subprocess
-import sys
 import types
 
 import keras
@@ -103,10 +100,9 @@ def test_a_run_tells_its_losses_and_writes_the_optimizer(trained, call):
         np.testing.assert_array_equal(one, other)
 
 
-def test_it_goes_on_bit_for_bit_after_a_kill(trained, call, tmp_path):
+def test_it_goes_on_bit_for_bit_after_a_kill(trained, call, tmp_path, forks):
     """The last checkpoint is in the middle of an optimization."""
-    command = [sys.executable, "-c", KILLED, *QUADRATIC, f"--workdir={tmp_path}/run"]
-    killed = subprocess.run(command, env=os.environ, capture_output=True, timeout=300)
+    killed = forks.run("-c", KILLED, *QUADRATIC, f"--workdir={tmp_path}/run")
     assert killed.returncode == -9, killed.stderr[-3000:]
     output = call(*QUADRATIC, f"--workdir={tmp_path}/run")
     assert "going on from step 9, epoch 2" in output

@@ -1,6 +1,7 @@
 """`python -m trainers.pixels` from end to end, on images of its own."""
 
 import errno
+import io
 import json
 import re
 
@@ -8,6 +9,7 @@ import numpy as np
 import pytest
 from etils import epath
 
+from tests import pictures
 from tests.trainers import calls, mnist_files
 from trainers import evaluate, lm, pixels, report
 from trainers import export as export_command
@@ -20,12 +22,12 @@ SMALL = (
     "--preset=small",
     "--config.model.units=12",
     "--config.model.output_units=10",
-    "--config.data.batch_size=16",
+    "--config.data.batch_size=10",
     "--config.data.validation=20",
-    "--config.evaluation.batch_size=15",
+    "--config.evaluation.batch_size=10",
     "--config.optimizer.learning_rate=1e-2",
     "--config.schedule.epochs=(100,)",
-    "--config.training.epochs=20",
+    "--config.training.epochs=15",
     "--config.training.log_every_steps=2",
     "--config.training.jit_compile=False",
 )
@@ -67,7 +69,7 @@ def test_training_tells_its_size_and_its_result(trained):
     )
     assert "warning" not in output
     assert re.search(
-        r"epoch 1/20, step 2/60: accuracy [\d.]+, loss [\d.]+, lr 0.01", output
+        r"epoch 1/15, step 2/60: accuracy [\d.]+, loss [\d.]+, lr 0.01", output
     )
     result = json.loads((workdir / "result.json").read_text())
     summary = calls.summary(output)
@@ -82,8 +84,10 @@ def test_training_tells_its_size_and_its_result(trained):
     assert confusion.sum(axis=1).tolist() == [2] * 10  # two images of each class
     assert 100 * np.trace(confusion) / 20 == score["accuracy"]
     assert result["parameters"] == 2750
-    for picture in ("confusion.png", "curves.png"):
-        assert (workdir / picture).read_bytes().startswith(b"\x89PNG")
+    assert {"confusion.png", "curves.png"} < {path.name for path in workdir.iterdir()}
+    plot, content = sequence_runs.draw_confusion(confusion, "0123456789"), io.BytesIO()
+    pictures.savefig(plot, content, format="png")
+    assert content.getvalue().startswith(b"\x89PNG")
 
 
 def test_the_report_has_the_run(trained, tmp_path, forks):
@@ -91,7 +95,7 @@ def test_the_report_has_the_run(trained, tmp_path, forks):
     done = forks.run("-m", "trainers.report", workdir, f"--output={tmp_path}")
     assert "## permuted_mnist: accuracy" in done.stdout, done.stderr
     assert re.search(
-        r"\| trained \| small \| 2,750 \| [\d.]+ % \(20 images\) \| - \| 20",
+        r"\| trained \| small \| 2,750 \| [\d.]+ % \(20 images\) \| - \| 15",
         done.stdout,
     )
     assert "98.13 %" in done.stdout
@@ -169,24 +173,6 @@ def test_a_damaged_record_of_the_data_is_named(
         assert line.startswith(f"error: {file} is damaged: ") and problem in line
 
 
-def test_a_picture_that_cannot_be_written_costs_no_result(
-    folder, call, tmp_path, monkeypatch
-):
-    def full(*_):
-        raise OSError(errno.ENOSPC, "No space left on device")
-
-    monkeypatch.setattr(runs, "save_picture", full)
-    arguments = (*SMALL, "--config.model.depth=2", "--config.training.epochs=1")
-    output = call(
-        "--task=seq_mnist",
-        *arguments,
-        f"--data_dir={folder}",
-        f"--workdir={tmp_path}/a",
-    )
-    assert output.count(f"{tmp_path}/a/confusion.png cannot be written (") == 1
-    assert (tmp_path / "a" / "result.json").exists()
-
-
 def test_a_gru_is_trained_evaluated_and_exported(folder, call, tmp_path):
     place = (f"--workdir={tmp_path}/run", f"--data_dir={folder}")
     chosen = ("--config.model.layer=gru", "--config.training.epochs=1")
@@ -244,9 +230,15 @@ def test_other_images_are_refused(trained, folder, call, tmp_path):
         )
 
 
-def test_a_network_that_cannot_see_all_steps_is_told_and_the_test_set_is_read_once(
+def test_of_a_network_that_cannot_see_all_steps_and_a_picture_that_cannot_be_written(
     folder, call, tmp_path, monkeypatch
 ):
+    """Both are told; the test set is read once, and the picture costs no result."""
+
+    def full(*_):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(runs, "save_picture", full)
     splits = []
     score = modeling.SequenceModeling.score
     monkeypatch.setattr(
@@ -263,6 +255,8 @@ def test_a_network_that_cannot_see_all_steps_is_told_and_the_test_set_is_read_on
     )
     assert "warning: of the 784 steps the network sees the last 16 alone" in output
     assert splits == ["validation", "validation", "test"]
+    assert output.count(f"{tmp_path}/a/confusion.png cannot be written (") == 1
+    assert (tmp_path / "a" / "result.json").exists()
 
 
 @pytest.mark.parametrize(

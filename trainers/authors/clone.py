@@ -45,11 +45,9 @@ def load(clone: str | None, name: str) -> Any:
     folder = check(clone, name)
     sys.path.insert(0, str(folder))  # they import each other
     _load_changed(folder, "trellisnet")
-    return (
-        _load_changed(folder, name)
-        if name in _CHANGES
-        else importlib.import_module(name)
-    )
+    if name in _CHANGES:
+        return _load_changed(folder, name)
+    return importlib.import_module(name)
 
 
 def _load_changed(folder: Path, name: str) -> types.ModuleType:

@@ -145,10 +145,8 @@ class Reference(_InTraining):
     def _nll(self, decoded: Any, targets: Any) -> Any:
         """Returns the mean nll after the horizon; `decoded` is the input of the script's loss."""
         horizon = self._horizon
-        decoded, targets = (
-            decoded[:, horizon:].flatten(0, 1),
-            targets[:, horizon:].flatten(),
-        )
+        decoded = decoded[:, horizon:].flatten(0, 1)
+        targets = targets[:, horizon:].flatten()
         if self._split_softmax:
             decoder = self._model.decoder
             return self._split_softmax(decoder.weight, decoder.bias, decoded, targets)

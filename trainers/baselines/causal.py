@@ -16,8 +16,8 @@ from keras_trellis.core.convolution import (
 )
 from keras_trellis.engine import schedule
 from keras_trellis.engine.schedule import Grid
-from keras_trellis.engine.strides import keep_steps
-from keras_trellis.layers.inputs import number_of_outputs
+from keras_trellis.engine.strides import take_steps
+from keras_trellis.layers.inputs import count_outputs
 from keras_trellis.layers.recurrent import deserialized, serialized
 from keras_trellis.layers.sequence import SequenceLayer
 from keras_trellis.types import Number, State
@@ -181,7 +181,7 @@ class CausalLayer(SequenceLayer):
         It computes all steps, which the state depends on.
         """
         outputs, state, further = super().propagate(sequences, **how)
-        return last_steps(outputs, number_of_outputs(outputs, discard)), state, further
+        return last_steps(outputs, count_outputs(outputs, discard)), state, further
 
     def run(
         self,
@@ -222,7 +222,7 @@ class CausalLayer(SequenceLayer):
         """Returns the outputs at the steps of the last grid."""
         steps = time_steps(sequences)
         needed = schedule.cut(schedule.WHOLE, grids[0], steps)
-        outputs = keep_steps(self.drop(sequences, training=training), needed)
+        outputs = take_steps(self.drop(sequences, training=training), needed)
         for block, grid in zip(self.blocks, grids[1:], strict=True):
             outputs = block.call_on(outputs, grid, steps, training=training)
         return outputs

@@ -12,7 +12,7 @@ import tensorflow as tf
 from keras_trellis.core.convolution import causal_convolution, pad_left, zeros
 from keras_trellis.engine import schedule
 from keras_trellis.engine.schedule import Grid
-from keras_trellis.engine.strides import Kept, keep_steps, strided_convolution
+from keras_trellis.engine.strides import Steps, strided_convolution, take_steps
 from keras_trellis.types import Number
 from trainers.baselines.causal import Block
 
@@ -122,7 +122,7 @@ class TemporalBlock(Block):
             convolved = self._convolve_on(place, padded, dilation, width, cut)
             hidden = self._activated(convolved, training)
         cut = schedule.cut(grids[0], outputs, steps)
-        return self._joined(hidden, keep_steps(sequences, cut))
+        return self._joined(hidden, take_steps(sequences, cut))
 
     def _grids(self, outputs: Grid, steps: int | None) -> list[Grid]:
         """Returns the steps that each convolution reads, the lower one's first, and the outputs."""
@@ -149,14 +149,14 @@ class TemporalBlock(Block):
         return causal_convolution(padded, kernel, dilation, width) + bias
 
     def _convolve_on(
-        self, place: int, padded: tf.Tensor, dilation: int, width: int, cut: Kept
+        self, place: int, padded: tf.Tensor, dilation: int, width: int, cut: Steps
     ) -> tf.Tensor:
         """Returns the steps that are kept of what `_convolve` returns."""
         kernel, bias = self._weights(place, padded)
         if dilation > 1:  # TensorFlow has no convolution with a dilation and a stride
             return strided_convolution(padded, kernel, dilation, width, cut) + bias
         # Forwards and backwards it takes a fifth of the time of joined taps of which half are kept.
-        padded = keep_steps(padded, Kept(cut.begin, 1))
+        padded = take_steps(padded, Steps(cut.begin, 1))
         return tf.nn.conv1d(padded, kernel, cut.every, "VALID") + bias
 
     def _weights(self, place: int, like: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:

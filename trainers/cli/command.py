@@ -104,11 +104,8 @@ def exit_status(argv: list[str], work: Callable[[], int | None]) -> int:
     except TakenError as error:
         return fail(str(error), Status.TAKEN)
     except ERRORS as error:
-        status = (
-            Status.NOT_KEPT
-            if getattr(error, "errno", None) in _FULL
-            else Status.REFUSED
-        )
+        full = getattr(error, "errno", None) in _FULL
+        status = Status.NOT_KEPT if full else Status.REFUSED
         return fail(flag_errors.format_error(error), status)
     except OUT_OF_MEMORY as error:
         return fail(out_of_memory(error), Status.REFUSED)
@@ -153,12 +150,8 @@ def require(*names: str) -> None:
     """Raises ValueError if one of these flags is missing."""
     for name in names:
         if not flags.FLAGS[name].value:
-            expected = (
-                f"; expected one of {', '.join(registry.TASKS)}"
-                if name == "task"
-                else ""
-            )
-            raise ValueError(f"--{name} is missing{expected}")
+            known = f"; expected one of {', '.join(registry.TASKS)}"
+            raise ValueError(f"--{name} is missing{known if name == 'task' else ''}")
 
 
 def fail(message: str, status: Status) -> Status:

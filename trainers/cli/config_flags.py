@@ -131,11 +131,11 @@ def _run_config(
     path = to_path(given) if given else default_path(task, preset)
     if not exists(path / workdir.CONFIG):
         return None
-    values = configs.upgrade(flatten(workdir.read_config(path)))
-    if (values.get("task"), values.get("preset")) != (task, preset):
+    saved = workdir.read_config(path)
+    if (saved.get("task"), saved.get("preset")) != (task, preset):
         return None
     try:
-        return configs.locked(values)
+        return configs.locked(configs.upgrade(flatten(saved)))
     except ValueError as error:
         raise ValueError(f"{path / workdir.CONFIG}: {error}") from error
 

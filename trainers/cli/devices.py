@@ -23,8 +23,7 @@ def _gpus() -> list[str]:
 
 
 def _cores() -> int:
-    if hasattr(
-        os, "sched_getaffinity"
-    ):  # Linux; a container may have only some of the cores
+    # Linux; a container may have only some of the cores.
+    if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1

@@ -53,13 +53,9 @@ def check_paths(values: flags.FlagValues = flags.FLAGS) -> None:
             continue
         if not path:
             raise ValueError(f"--{name} must not be empty. Received: --{name}=")
+        expected = "a name without control characters or white space at its ends"
         plain = path == path.strip() and path.isprintable()
-        names.check_flag(
-            name,
-            repr(path),
-            "a name without control characters or white space at its ends",
-            plain,
-        )
+        names.check_flag(name, repr(path), expected, plain)
 
 
 def check_text(name: str, value: Any) -> None:
@@ -74,16 +70,11 @@ def check_text(name: str, value: Any) -> None:
 
 def check_sampling(temperature: float, top_p: float | None) -> None:
     """Raises ValueError if one of these flags is NaN or out of its range."""
-    names.check_flag(
-        "temperature",
-        temperature,
-        "a number of at least 0",
-        0 <= temperature < math.inf,
-    )
+    expected, fits = "a number of at least 0", 0 <= temperature < math.inf
+    names.check_flag("temperature", temperature, expected, fits)
     if top_p is not None:
-        names.check_flag(
-            "top_p", top_p, "a number above 0 and at most 1", 0 < top_p <= 1
-        )
+        expected, fits = "a number above 0 and at most 1", 0 < top_p <= 1
+        names.check_flag("top_p", top_p, expected, fits)
 
 
 @contextlib.contextmanager

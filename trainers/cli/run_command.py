@@ -158,9 +158,8 @@ def _check_workers(program: str) -> None:
 def _check_mode(flag_modes: Mapping[str, tuple[str, ...]]) -> None:
     for name, modes in flag_modes.items():
         if FLAGS[name].present and FLAGS.mode not in modes:
-            hint = "; training takes --config.seed" * (
-                name == "seed" and FLAGS.mode == _TRAIN
-            )
+            is_seed = name == "seed" and FLAGS.mode == _TRAIN
+            hint = "; training takes --config.seed" if is_seed else ""
             raise ValueError(
                 f"--{name} has no use in --mode={FLAGS.mode}, only in {' and '.join(modes)}{hint}"
             )

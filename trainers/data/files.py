@@ -15,6 +15,8 @@ from etils import epath
 
 from trainers.data.stores import as_path, is_store
 
+# What the system says of a path where nothing is.
+_ABSENT = (errno.ENOENT, errno.ENOTDIR, errno.ENAMETOOLONG, errno.ELOOP)
 CHECKSUM = "checksum"  # the field of a JSON file that `write_json` adds
 
 
@@ -136,19 +138,19 @@ def write_atomically(
     _sync_name(path)
 
 
+def write_text(path: epath.PathLike, text: str) -> None:
+    """Writes a text in UTF-8, whole or not at all."""
+    write_atomically(path, lambda file: file.write(text.encode()))
+
+
 def write_json(path: epath.PathLike, value: Mapping[str, Any]) -> None:
     """Writes `json_value(value)` and a checksum of it as JSON, whole or not at all.
 
     Without the checksum, a digit that the disk changes would look like a change by the user.
     """
     fields = json_value(value)
-    text = (
-        json.dumps(
-            {**fields, CHECKSUM: json_checksum(fields)}, indent=2, allow_nan=False
-        )
-        + "\n"
-    )
-    write_atomically(path, lambda file: file.write(text.encode()))
+    fields[CHECKSUM] = json_checksum(fields)
+    write_text(path, json.dumps(fields, indent=2, allow_nan=False) + "\n")
 
 
 def json_checksum(fields: Mapping[str, Any]) -> str:
@@ -242,12 +244,7 @@ def exists(path: epath.PathLike) -> bool:
     try:
         os.stat(path)
     except OSError as error:
-        if error.errno in (
-            errno.ENOENT,
-            errno.ENOTDIR,
-            errno.ENAMETOOLONG,
-            errno.ELOOP,
-        ):
+        if error.errno in _ABSENT:
             return False
         raise
     return True

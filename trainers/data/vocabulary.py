@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 import numpy as np
 from etils import epath
 
-from trainers.data.files import read_bytes, write_atomically
+from trainers.data.files import read_bytes, write_text
 
 UNKNOWN = "<unk>"
 EOS = "<eos>"
@@ -146,7 +146,7 @@ class Vocabulary:
     def save(self, path: epath.PathLike) -> None:
         """Writes the tokens to a UTF-8 text file, one on each line, atomically."""
         text = "".join(f"{token}\n" for token in self.tokens)
-        write_atomically(path, lambda file: file.write(text.encode()))
+        write_text(path, text)
 
     @classmethod
     def load(cls, path: epath.PathLike) -> "Vocabulary":

@@ -17,7 +17,7 @@ from trainers.drawing.modeling import DrawingImages, Score
 from trainers.tasks import registry
 from trainers.tasks.measures import NATS
 from trainers.training import memory, runs
-from trainers.training.events import EVENTS, LackingError, recorded
+from trainers.training.events import EVENTS, LackingError, event_files, recorded
 from trainers.training.examples import ExamplesExperiment
 from trainers.training.experiment import PROTOCOL, Check, Scores
 
@@ -63,7 +63,7 @@ class DrawingExperiment(ExamplesExperiment):
 
     def introduction(self, model: DRAW) -> str:
         """Returns a line on the images and the model."""
-        decoder = models.decoder_parameters(self._config)
+        decoder = model.decoder_cell.count_params()
         size = " x ".join(map(str, self._shape))
         return (
             f"{self._data.count:,} training images of {size}; "
@@ -105,11 +105,12 @@ class DrawingExperiment(ExamplesExperiment):
         pixels = pictures.sheet(self._task.model, shown, self._config.seed)
         events = self._path / EVENTS / DRAWINGS
         with runs.going_on_without(events), on_this_machine(events) as folder:
+            former = {*event_files(folder)}
             writer = tf.summary.create_file_writer(str(folder))
             with writer.as_default():
                 tf.summary.image(_TAG, pixels[None], step=epoch)
             writer.close()
-            if (_TAG, epoch) not in recorded(epath.Path(folder)):
+            if (_TAG, epoch) not in recorded({*event_files(folder)} - former):
                 raise LackingError("TensorFlow has not written the picture")
         with runs.going_on_without(path):
             path.parent.mkdir(parents=True, exist_ok=True)

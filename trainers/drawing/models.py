@@ -52,13 +52,6 @@ def parameters(config: ConfigDict, shape: Sequence[int]) -> int:
     return counting.parameters(functools.partial(build, config, shape))
 
 
-def decoder_parameters(config: ConfigDict) -> int:
-    """Returns the number of those of the decoder's cell."""
-    model = config.model
-    make = functools.partial(CELLS[model.decoder], model.units)
-    return counting.parameters(make, (None, model.latent_units))
-
-
 def need(config: ConfigDict, shape: Sequence[int]) -> memory.Need:
     """Returns the memory that training takes: each step keeps images, patches and gates."""
     model = config.model

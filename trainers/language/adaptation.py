@@ -60,12 +60,9 @@ class DynamicEvaluation:
     decay: float
 
     def __post_init__(self):
-        check_flag(
-            "dynamic_rate", self.rate, "a number above 0", 0 < self.rate < math.inf
-        )
-        check_flag(
-            "dynamic_decay", self.decay, "a number from 0 to 1", 0 <= self.decay <= 1
-        )
+        rate, decay = 0 < self.rate < math.inf, 0 <= self.decay <= 1
+        check_flag("dynamic_rate", self.rate, "a number above 0", rate)
+        check_flag("dynamic_decay", self.decay, "a number from 0 to 1", decay)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -96,19 +93,10 @@ class ContinuousCache:
     weight: float
 
     def __post_init__(self):
+        theta, weight = 0 <= self.theta < math.inf, 0 <= self.weight < 1
         check_flag("cache_size", self.size, "at least 1", self.size >= 1)
-        check_flag(
-            "cache_theta",
-            self.theta,
-            "a number of at least 0",
-            0 <= self.theta < math.inf,
-        )
-        check_flag(
-            "cache_lambda",
-            self.weight,
-            "a number from 0 to below 1",
-            0 <= self.weight < 1,
-        )
+        check_flag("cache_theta", self.theta, "a number of at least 0", theta)
+        check_flag("cache_lambda", self.weight, "a number from 0 to below 1", weight)
 
 
 class Recent(NamedTuple):
@@ -240,13 +228,10 @@ class AdaptiveEvaluator:
         if not self._continuous:
             return None
         # A time step of any token shows how wide features are, and their dtype.
-        features, _ = self._model.stream(
-            tf.constant([[0]]), self._model.get_initial_cache(1)
-        )
-        keys = tf.repeat(
-            tf.zeros_like(at_least_float32(features[0])), self._continuous.size, 0
-        )
-        return Recent(keys, tf.zeros([self._continuous.size], tf.int32), tf.constant(0))
+        cache, size = self._model.get_initial_cache(1), self._continuous.size
+        features, _ = self._model.stream(tf.constant([[0]]), cache)
+        keys = tf.repeat(tf.zeros_like(at_least_float32(features[0])), size, 0)
+        return Recent(keys, tf.zeros([size], tf.int32), tf.constant(0))
 
 
 def _forward(
@@ -269,12 +254,8 @@ def _gradients(
         loss = tf.reduce_mean(nll)
     zero = tf.UnconnectedGradients.ZERO
     gradients = tape.gradient(loss, variables, unconnected_gradients=zero)
-    return (
-        [tf.convert_to_tensor(gradient) for gradient in gradients],
-        nll,
-        features,
-        cache,
-    )
+    dense = [tf.convert_to_tensor(gradient) for gradient in gradients]
+    return dense, nll, features, cache
 
 
 class _Descent:

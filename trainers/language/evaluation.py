@@ -223,12 +223,9 @@ def check_text(name: str, tokens: int, data: Any, settings: Any) -> None:
     """
     stream = data.horizon + 2  # of these one is scored
     if tokens < settings.batch_size * stream:
-        fitting = tokens // stream
-        remedy = (
-            f"use --config.evaluation.batch_size={fitting}, or give"
-            if fitting
-            else "give"
-        )
+        remedy = "give"
+        if fitting := tokens // stream:
+            remedy = f"use --config.evaluation.batch_size={fitting}, or give"
         raise ValueError(
             f"{name} holds {tokens} tokens; expected at least {settings.batch_size * stream}, "
             f"{stream} (config.data.horizon + 2) in each of config.evaluation.batch_size="

@@ -354,15 +354,11 @@ def _saved_vocabulary(path: epath.Path) -> Vocabulary:
 
 def check_corpus(path: epath.Path, corpus: corpora.Corpus) -> None:
     """Raises WorkdirError if a run was trained on another text."""
-    recorded = _saved_corpus(path).get("sha256", corpus.checksums)
-    differing = [
-        split
-        for split, checksum in corpus.checksums.items()
-        if recorded.get(split) != checksum
-    ]
-    if not differing and files.exists(
-        path / VOCABULARY
-    ):  # all that a run once kept of its text
+    checksums = corpus.checksums
+    recorded = _saved_corpus(path).get("sha256", checksums)
+    differing = [name for name in checksums if recorded.get(name) != checksums[name]]
+    # The vocabulary is all that a run of an early version has of its text.
+    if not differing and files.exists(path / VOCABULARY):
         if _saved_vocabulary(path).tokens != corpus.vocabulary.tokens:
             differing = ["train"]
     if differing:

@@ -96,9 +96,8 @@ class LanguageModeling(TrainedLayer):
         scored = tf.cast(tf.size(targets[:, horizon:]), total.dtype)
         sums = {name: term * scored for name, term in terms._asdict().items()}
         # A loop in TensorFlow needs the nesting that it began with.
-        carried = (
-            tf.nest.pack_sequence_as(state, tf.nest.flatten(carried)) if state else ()
-        )
+        flat = tf.nest.flatten(carried)
+        carried = tf.nest.pack_sequence_as(state, flat) if state else ()
         return total * scored, scored, carried, sums
 
     def evaluate(self) -> dict[str, float]:

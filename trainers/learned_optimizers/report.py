@@ -1,7 +1,5 @@
 """What an evaluation found: a table, a picture, and all points in a CSV file."""
 
-import csv
-import io
 import math
 from collections.abc import Sequence
 from typing import Any
@@ -10,10 +8,10 @@ import numpy as np
 from etils import epath
 from matplotlib import figure
 
-from trainers.data.files import write_atomically
+from trainers.data.files import write_text
 from trainers.learned_optimizers import evaluation
 from trainers.learned_optimizers.evaluation import Outcome
-from trainers.training import progress
+from trainers.training import pages, progress
 
 TABLE, PICTURE, POINTS = "evaluation.md", "evaluation.png", "points.csv"
 _TITLES = (
@@ -33,21 +31,18 @@ def write(path: epath.Path, outcomes: Sequence[Outcome], line: str) -> str:
     """
     text = markdown(outcomes)
     page = f"# Learned optimizers\n\nWritten by `{line}`.\n\n{text}\n\n![]({PICTURE})\n"
-    write_atomically(path / TABLE, lambda file: file.write(page.encode()))
-    content = points(outcomes)
-    write_atomically(path / POINTS, lambda file: file.write(content.encode()))
+    write_text(path / TABLE, page)
+    write_text(path / POINTS, points(outcomes))
     progress.save_picture(draw(outcomes), path / PICTURE)
     return text
 
 
 def markdown(outcomes: Sequence[Outcome]) -> str:
     """Returns the table, and below it where a learned optimizer does not carry over."""
-    marks = ["---", "---", *["---:"] * (len(_TITLES) - 2)]
-    rows = [_TITLES, marks, *map(_cells, outcomes)]
-    lines = ["| " + " | ".join(row) + " |" for row in rows]
+    table = pages.markdown(_TITLES, map(_cells, outcomes))
     short = evaluation.failures(outcomes)
     short = short or ["No learned optimizer falls short of the best tuned one."]
-    return "\n".join([*lines, "", *(f"- {failure}" for failure in short)])
+    return "\n".join([table, "", *(f"- {failure}" for failure in short)])
 
 
 def _cells(outcome: Outcome) -> list[str]:
@@ -66,14 +61,12 @@ def _cells(outcome: Outcome) -> list[str]:
 
 def points(outcomes: Sequence[Outcome]) -> str:
     """Returns every loss, as CSV."""
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(_COLUMNS)
+    rows: list[Sequence[Any]] = [_COLUMNS]
     for outcome in outcomes:
         for (step, number), loss in np.ndenumerate(outcome.losses):
             row = (outcome.setting, outcome.optimizer, number, step, f"{loss:.6g}")
-            writer.writerow(row)
-    return text.getvalue()
+            rows.append(row)
+    return pages.csv_text(rows)
 
 
 def draw(outcomes: Sequence[Outcome]) -> figure.Figure:

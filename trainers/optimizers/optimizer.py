@@ -45,12 +45,7 @@ class Optimizer(keras.optimizers.Optimizer):
         _check_not_negative(learning_rate=learning_rate, weight_decay=weight_decay)
         super().__init__(learning_rate=lambda: self.learning_rate)
         # Keras's own variable is float32, too coarse for a run in float64.
-        self.rate: keras.Variable = self.add_variable(
-            shape=(),
-            dtype="float64",
-            aggregation="only_first_replica",
-            name="learning_rate",
-        )
+        self.rate = self.add_scalar("learning_rate", "float64")
         self.learning_rate = learning_rate
         # Not named `weight_decay`: Keras would apply that, decoupled.
         self.coupled_weight_decay = weight_decay
@@ -58,6 +53,15 @@ class Optimizer(keras.optimizers.Optimizer):
         self.slot_variables: dict[str, list[keras.Variable]] = {}
         # TensorFlow's, so that it is none of `variables`: each step sets it anew.
         self._factor: tf.Variable | None = _one() if scales else None
+
+    def add_scalar(
+        self, name: str, dtype: str, initializer: str = "zeros"
+    ) -> keras.Variable:
+        """Adds a variable of one number, the same on all replicas."""
+        replicas = "only_first_replica"
+        return self.add_variable(
+            (), initializer, dtype, aggregation=replicas, name=name
+        )
 
     @classmethod
     def from_run_config(cls, config: ConfigDict, **arguments: Any) -> "Optimizer":

@@ -41,22 +41,11 @@ class SGD(Optimizer):
         if averages:
             self.slot_names = ("average",)
         # The number of iterations before the first averaged one; -1 while not averaging.
-        self.averaged_from = self.add_variable(
-            shape=(),
-            dtype="int64",
-            aggregation="only_first_replica",
-            name="averaged_from",
-        )
+        self.averaged_from = self.add_scalar("averaged_from", "int64")
         self.averaged_from.assign(-1)
         self.last_factor: Any = None
         if averages and scales:
-            self.last_factor = self.add_variable(
-                shape=(),
-                dtype="float64",
-                initializer="ones",
-                aggregation="only_first_replica",
-                name="last_factor",
-            )
+            self.last_factor = self.add_scalar("last_factor", "float64", "ones")
 
     @classmethod
     def from_run_config(cls, config: ConfigDict, **arguments: Any) -> Optimizer:

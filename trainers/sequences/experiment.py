@@ -230,11 +230,9 @@ def draw_confusion(matrix: np.ndarray, classes: Sequence[str]) -> figure.Figure:
 
 
 def _measured(measure: Measure, score: Score) -> float:
-    return (
-        score.loss
-        if score.accuracy is None or not measure.higher_is_better
-        else 100 * score.accuracy
-    )
+    if score.accuracy is None or not measure.higher_is_better:
+        return score.loss
+    return 100 * score.accuracy
 
 
 def _saved_record(path: epath.Path) -> dict[str, Any]:

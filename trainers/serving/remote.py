@@ -363,9 +363,9 @@ def _array(value: Any, dtype: tf.DType) -> np.ndarray:
         raise TypeError(f"it has values of {array.dtype}")
     with np.errstate(over="ignore", invalid="ignore"):
         cast = array.astype(dtype.as_numpy_dtype)
-    lost = (
-        np.isfinite(array) & ~np.isfinite(cast) if dtype.is_floating else cast != array
-    )
+    lost = cast != array
+    if dtype.is_floating:
+        lost = np.isfinite(array) & ~np.isfinite(cast)
     if lost.any():
         raise TypeError(f"it has {array[lost].flat[0]}")
     return cast

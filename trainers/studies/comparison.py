@@ -5,29 +5,26 @@ holds what all runs of a task share, so that each run is a function of the folde
 processes may work in one folder: each takes runs that no other has.
 """
 
-import contextlib
-import fcntl
-import itertools
 import math
 import shlex
 import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Iterable, Mapping, Sequence
+from typing import IO, Any, NamedTuple
 
 import ml_collections
 from etils import epath
 
 from trainers.data import files
 from trainers.models.layers import TRELLIS
-from trainers.studies import budget, experiments, search, streaming, study
+from trainers.studies import budget, experiments, places, search, streaming, study
 from trainers.tasks import config as configs
 from trainers.tasks import registry
 from trainers.tasks.names import flatten, unknown
 from trainers.tasks.task import DrawnTask
-from trainers.training import hold, stopping
+from trainers.training import hold, stages, stopping
 from trainers.training.workdir import RESTORE, RESULT, WorkdirError, read_record
 
 FIRST = "trellis"
@@ -87,11 +84,8 @@ class Model(NamedTuple):
     token_seconds: float
 
     def seconds(self, step: int) -> float:
-        """Returns the processor seconds of the first steps of a run; see `loop.Plan.stage`."""
-        stages, steps = len(self.step_seconds), self.config.training.steps
-        ends = [math.ceil(stage * steps / stages) for stage in range(stages + 1)]
-        took = zip(self.step_seconds, itertools.pairwise(ends), strict=True)
-        return sum(cost * max(0, min(step, end) - start) for cost, (start, end) in took)
+        """Returns the processor seconds of the first steps of a run."""
+        return stages.total_cost(self.step_seconds, step, self.config.training.steps)
 
 
 Plan = dict[str, Model]
@@ -166,11 +160,11 @@ def equal(
         ValueError: a model cannot be made as large.
     """
     first = next(iter(starts))
-    own = parameters or count(starts[first])
-    sized = _all_sized(starts, own, count, first if not parameters else None)
+    own, fixed = parameters or count(starts[first]), None if parameters else first
+    sized = _all_sized(starts, own, count, fixed)
     numbers = [own] if parameters else [own, *_bounds(own, map(count, sized.values()))]
     for number in numbers:
-        resized = _all_sized(starts, number, count, first if not parameters else None)
+        resized = _all_sized(starts, number, count, fixed)
         if all(
             abs(count(config) - number) <= TOLERANCE * number
             for config in resized.values()
@@ -202,11 +196,10 @@ def _all_sized(
     fixed: str | None,
 ) -> dict[str, ml_collections.ConfigDict]:
     """Returns the configs of a size; that of the name `fixed` stays as it is."""
-    sized = {}
+    sized = dict(starts)
     for name, config in starts.items():
-        sized[name] = (
-            config if name == fixed else _sized(name, config, parameters, count)
-        )
+        if name != fixed:
+            sized[name] = _sized(name, config, parameters, count)
     return sized
 
 
@@ -358,7 +351,7 @@ def _plan(
         number, starts = sized
         starts = {name: _in_parts(start, settings) for name, start in starts.items()}
         sized = number, _tuned(folder, settings, starts, number, seconds)
-    with _alone(folder / f".{_PLAN}.lock"):
+    with _waited_for(folder / f".{_PLAN}.lock"):
         plan = _read(folder, record)
         if plan is None:
             assert sized is not None
@@ -381,9 +374,11 @@ def _tuned(
     best: dict[str, ml_collections.ConfigDict] = {}
     while len(best) < len(starts):
         for name, config in starts.items():
-            place = folder / "studies" / name
-            with _held(folder / "studies" / f".{name}.lock") as mine:
-                if mine and name not in best:
+            if name in best:
+                continue
+            if lock := places.lock(folder / "studies" / f".{name}.lock"):
+                with lock:
+                    place = folder / "studies" / name
                     _tune(place, settings, config, parameters, seconds)
                     best[name] = study.best(place)
         if len(best) < len(starts):  # another process has the others
@@ -469,9 +464,10 @@ def _run(folder: epath.Path, seed: int, model: Model, settings: Settings) -> int
     workdir = folder / f"{seed}"
     if files.exists(workdir / RESULT):
         return 0
-    with _held(folder / f".{seed}.lock") as mine:
-        if not mine:
-            return None
+    lock = places.lock(folder / f".{seed}.lock")
+    if lock is None:
+        return None
+    with lock:
         _wait_for(workdir)
         if files.exists(workdir / RESULT):
             return 0
@@ -553,32 +549,12 @@ def _train(line: Sequence[str], log: epath.Path, threads: int) -> int:
             raise
 
 
-# Locks: the system's, which end with their process
-
-
-@contextlib.contextmanager
-def _held(path: epath.Path) -> Iterator[bool]:
-    """Holds a file's lock, if no other process does; yields whether it does."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with open(path, "a") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            yield False
-            return
-        yield True
-
-
-@contextlib.contextmanager
-def _alone(path: epath.Path) -> Iterator[None]:
-    """Waits for a file's lock, and holds it."""
+def _waited_for(path: epath.Path) -> IO[str]:
+    """Waits for a file's lock; returns the open file that holds it."""
     announced = False
-    while True:
-        with _held(path) as mine:
-            if mine:
-                yield
-                return
+    while (lock := places.lock(path)) is None:
         if not announced:
             print(f"another process plans in {path.parent}; waiting for it", flush=True)
         announced = True
         time.sleep(_POLL)
+    return lock

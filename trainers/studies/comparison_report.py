@@ -1,7 +1,5 @@
 """What a comparison found: a table, a picture, and all points in a CSV file."""
 
-import csv
-import io
 import itertools
 import math
 import shlex
@@ -13,12 +11,12 @@ import numpy as np
 from etils import epath
 from matplotlib import figure
 
-from trainers.data.files import write_atomically
+from trainers.data.files import write_text
 from trainers.studies import comparison
 from trainers.studies.comparison import Model, Plan, Settings
 from trainers.tasks import registry
 from trainers.tasks.measures import Measure
-from trainers.training import progress, table
+from trainers.training import pages, progress, table
 from trainers.training.workdir import read_result
 
 TABLE, PICTURE, POINTS = "comparison.md", "comparison.png", "points.csv"
@@ -65,7 +63,7 @@ def write(
         line: the command that made the comparison.
 
     Returns:
-        The table, and below it a line for each run whose validations could not be read.
+        the table, and below it a line for each run whose validations could not be read.
     """
     runs = {}
     for task, plan in plans.items():
@@ -77,11 +75,10 @@ def write(
             ]
     text = markdown(path, settings, plans, runs)
     page = f"# Comparison\n\nWritten by `{line}`.\n\n{text}\n\n![Validation curves]({PICTURE})\n"
-    write_atomically(path / TABLE, lambda file: file.write(page.encode()))
-    content = points(plans, runs)
-    write_atomically(path / POINTS, lambda file: file.write(content.encode()))
+    write_text(path / TABLE, page)
+    write_text(path / POINTS, points(plans, runs))
     progress.save_picture(draw(plans, runs), path / PICTURE)
-    problems = [run.problem for found in runs.values() for run in found if run.problem]
+    problems = [run.problem for run in itertools.chain(*runs.values()) if run.problem]
     return "\n\n".join([text, *problems])
 
 
@@ -126,8 +123,7 @@ def markdown(
     path: epath.Path, settings: Settings, plans: Mapping[str, Plan], runs: Runs
 ) -> str:
     """Returns the table, and below it the command that repeats a run of each row."""
-    marks = ["---", "---", *["---:"] * (len(_TITLES) - 2)]
-    rows, commands = [_TITLES, marks], []
+    rows, commands = [], []
     for task, plan in plans.items():
         first = runs[task, next(iter(plan))]
         for name, model in plan.items():
@@ -137,10 +133,9 @@ def markdown(
                 model.config, file, 0, workdir, settings
             )
             commands.append(f"    python {shlex.join(parts)}")
-    lines = ["| " + " | ".join(cells) + " |" for cells in rows]
     heading = "The run of seed 0 of each row, in the order of the rows:"
     notes = f"{heading}\n\n" + "\n".join(commands)
-    return "\n".join(lines) + f"\n\n{_NOTE}\n\n{notes}"
+    return f"{pages.markdown(_TITLES, rows)}\n\n{_NOTE}\n\n{notes}"
 
 
 _NOTE = (
@@ -201,21 +196,19 @@ def _score(measure: Measure, scores: Sequence[float]) -> str:
 
 def points(plans: Mapping[str, Plan], runs: Runs) -> str:
     """Returns all validations and test scores as CSV; seconds are processor seconds."""
-    content = io.StringIO(newline="")
-    writer = csv.writer(content, lineterminator="\n")
-    writer.writerow(_COLUMNS)
+    rows: list[Sequence[Any]] = [_COLUMNS]
     for (task, name), results in runs.items():
         model = plans[task][name]
         for run in results:
             start = (task, name, run.seed, model.parameters)
             for step, value in zip(run.steps, run.values, strict=True):
                 seconds = f"{model.seconds(step):.3f}"
-                writer.writerow((*start, step, seconds, "validation", value))
+                rows.append((*start, step, seconds, "validation", value))
             if run.test is not None:
                 steps = _taken(model, run)
                 seconds = f"{model.seconds(steps):.3f}"
-                writer.writerow((*start, steps, seconds, "test", run.test))
-    return content.getvalue()
+                rows.append((*start, steps, seconds, "test", run.test))
+    return pages.csv_text(rows)
 
 
 def draw(plans: Mapping[str, Plan], runs: Runs) -> figure.Figure:

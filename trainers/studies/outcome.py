@@ -1,7 +1,5 @@
 """What a study comes to: its best settings as a preset, its trials as tables, and two pictures."""
 
-import csv
-import io
 import json
 import shlex
 import warnings
@@ -12,13 +10,13 @@ import ml_collections
 from etils import epath
 from matplotlib import figure
 
-from trainers.data.files import json_value, write_atomically
+from trainers.data.files import json_value, write_text
 from trainers.studies.places import Place
 from trainers.studies.trials import COMPLETE, FAILED, PRUNED, RUNNING, Trial, Trials
 from trainers.tasks import registry
 from trainers.tasks.search import Space
 from trainers.tasks.task import LanguageTask
-from trainers.training import runs
+from trainers.training import pages, runs
 from trainers.training.progress import choose_scale, save_picture
 
 BEST, TABLE, TEXT = "best.json", "trials.csv", "study.md"
@@ -43,17 +41,16 @@ def write(
     folder = epath.Path(place.path)
     ranked = best_first(trials)
     if ranked:
-        values = runs.load_config(place.trial(ranked[0].number)).to_dict() | {
-            "preset": PRESET
-        }
-        _write(folder / BEST, json.dumps(json_value(values), indent=2) + "\n")
-    _write(folder / TABLE, _csv(trials, names))
+        best = runs.load_config(place.trial(ranked[0].number)).to_dict()
+        values = json_value(best | {"preset": PRESET})
+        write_text(folder / BEST, json.dumps(values, indent=2) + "\n")
+    write_text(folder / TABLE, _csv(trials, names))
     pictures = [CURVES]
     save_picture(_curves(trials, config), folder / CURVES)
     if importances := _importances(study, ranked, space):
         save_picture(_bars(importances), folder / IMPORTANCES)
         pictures.append(IMPORTANCES)
-    _write(folder / TEXT, _text(place, trials, config, names, pictures))
+    write_text(folder / TEXT, _text(place, trials, config, names, pictures))
 
 
 def line(trials: Sequence[Trial], number: int, task: str) -> str:
@@ -118,9 +115,8 @@ def _measured(loss: float, task: str) -> str:
     """Returns a validation loss in words; for language in the task's measure."""
     known = registry.get(task)
     if isinstance(known, LanguageTask):
-        return (
-            f"{known.measure.name} {known.measure.text(known.measure.from_nats(loss))}"
-        )
+        measure = known.measure
+        return f"{measure.name} {measure.text(measure.from_nats(loss))}"
     return f"loss {loss:.5g}"
 
 
@@ -136,22 +132,15 @@ def _value(value: Any) -> str:
 
 
 def _csv(trials: Sequence[Trial], names: Sequence[str]) -> str:
-    text = io.StringIO()
-    fields = ["trial", "state", "loss", "parts", "steps", "units", *names, "why"]
-    writer = csv.DictWriter(text, fields, lineterminator="\n", restval="")
-    writer.writeheader()
+    rows: list[Sequence[Any]] = [
+        ("trial", "state", "loss", "parts", "steps", "units", *names, "why")
+    ]
     for trial in trials:
-        row = {
-            "trial": trial.number,
-            "state": _SHOWN[trial.state],
-            "loss": _loss(trial),
-            "parts": max(trial.losses, default=0),
-            "steps": trial.steps,
-            "units": trial.units,
-            "why": trial.why,
-        }
-        writer.writerow({**row, **trial.values})
-    return text.getvalue()
+        parts = max(trial.losses, default=0)
+        row = [trial.number, _SHOWN[trial.state], _loss(trial), parts]
+        drawn = [trial.values.get(name) for name in names]
+        rows.append([*row, trial.steps, trial.units, *drawn, trial.why])
+    return pages.csv_text(rows)
 
 
 def _text(
@@ -169,10 +158,7 @@ def _text(
         key=lambda trial: (-max(trial.losses, default=0), trial.number),
     )
     rows = [_cells(trial, config.task, names) for trial in (*ended, *others)]
-    marks = ["---:", "---", "---", *["---:"] * (len(titles) - 3)]
-    table = "\n".join(
-        "| " + " | ".join(cells) + " |" for cells in (titles, marks, *rows)
-    )
+    table = pages.markdown(titles, rows, left=(1, 2))
     shown = "\n".join(f"![{name.partition('.')[0]}]({name})" for name in pictures)
     return (
         f"# A study of {config.task}, preset {config.preset}\n\n{_counts(trials)}. "
@@ -250,7 +236,3 @@ def _bars(importances: dict[str, float]) -> figure.Figure:
     axes.set(xlabel="importance (PED-ANOVA)")
     axes.grid(axis="x", alpha=0.3)
     return picture
-
-
-def _write(path: epath.Path, text: str) -> None:
-    write_atomically(path, lambda file: file.write(text.encode()))

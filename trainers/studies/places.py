@@ -20,6 +20,18 @@ RECORD, JOURNAL = "study.json", "journal.jsonl"
 _LOCK, _SESSIONS, _TRIALS = "lock", "sessions", "trials"
 
 
+def lock(path: epath.PathLike) -> IO[str] | None:
+    """Returns an open file that holds a lock, or None if another process has it."""
+    os.makedirs(os.path.dirname(path), exist_ok=True)
+    file = open(path, "a")  # the caller closes it, which ends the lock
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        file.close()
+        return None
+    return file
+
+
 class Place:
     """The folder of a study, on a disk of this machine.
 
@@ -84,15 +96,7 @@ class Place:
 
     def hold(self, number: int) -> IO[str] | None:
         """Returns an open file that holds a trial's lock, or None if another process has it."""
-        path = self.path / _TRIALS / f"{number:04}.lock"
-        path.parent.mkdir(exist_ok=True)
-        file = open(path, "a")  # the caller closes it, which ends the lock
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            file.close()
-            return None
-        return file
+        return lock(self.path / _TRIALS / f"{number:04}.lock")
 
     def has_trials(self) -> bool:
         """Returns whether a trial was ever begun; its lock is taken before that is written."""

@@ -1,13 +1,10 @@
-"""Values of a search space: a config's own, others near them, and configs that have them.
-
-Anything with the methods of an Optuna trial holds the values, so that nothing here needs Optuna.
-"""
+"""Values of a search space: a config's own, others near them, and configs that have them."""
 
 import functools
 import math
 import random
 from collections.abc import Callable, Collection, Iterator, Mapping
-from typing import Any, Protocol
+from typing import Any
 
 import ml_collections
 
@@ -15,7 +12,7 @@ from trainers.models.layers import LAYERS
 from trainers.tasks import config as configs
 from trainers.tasks import registry, schema
 from trainers.tasks.names import flatten, unknown
-from trainers.tasks.search import Choice, Integers, Search, Space, Uniform
+from trainers.tasks.search import Choice, Integers, Search, Space
 
 Values = Mapping[str, Any]
 """Values of fields by their dotted names."""
@@ -23,19 +20,6 @@ Values = Mapping[str, Any]
 _MOST_CHANGES = 3  # entries that a trial has unlike the best one
 _STEP = 0.2  # standard deviation of a change, as a share of a range
 _TRIES = 100  # to find values that no trial has had
-
-
-class Draws(Protocol):
-    """Draws values by name; an Optuna trial is one."""
-
-    def suggest_float(self, name: str, low: float, high: float, *, log: bool) -> float:
-        """Returns a number of a range."""
-
-    def suggest_int(self, name: str, low: int, high: int, *, log: bool) -> int:
-        """Returns an integer of a range."""
-
-    def suggest_categorical(self, name: str, choices: list[str]) -> str:
-        """Returns one of some strings."""
 
 
 def space(
@@ -118,7 +102,7 @@ def single(space: Space) -> Iterator[Values]:
 
 
 def own(config: ml_collections.ConfigDict, space: Space) -> dict[str, Any]:
-    """Returns a config's own value of each entry, as `Draws` has it: a choice is a string."""
+    """Returns a config's own value of each entry; that of a choice is a string."""
     values = flatten(config)
     return {
         name: _stored(entry, _own(values, name, entry)) for name, entry in space.items()
@@ -135,7 +119,7 @@ def near(
 
     Args:
         space: the search space.
-        values: a value of each entry, as `Draws` has it.
+        values: a value of each entry, as `own` returns them.
         earlier: the values of earlier trials. None of them comes again, as long as other values are
             found in a hundred tries.
         generator: what decides which entries change, and to what.
@@ -151,12 +135,20 @@ def near(
     return candidate
 
 
-def draw(space: Space, draws: Draws) -> dict[str, Any]:
-    """Draws a value of each entry; returns values of fields."""
-    drawn: dict[str, Any] = {}
+def config_values(space: Space, values: Values) -> dict[str, Any]:
+    """Returns the values of fields that a value of each entry stands for.
+
+    Args:
+        space: the search space.
+        values: a value of each entry, as `own` returns them.
+    """
+    fields: dict[str, Any] = {}
     for name, entry in space.items():
-        drawn |= _field_values(name, _drawn(name, entry, draws))
-    return drawn
+        value = values[name]
+        if isinstance(entry, Choice):
+            value = {_stored(entry, item): item for item in entry.values}[value]
+        fields |= _field_values(name, value)
+    return fields
 
 
 def apply(
@@ -275,15 +267,6 @@ def _neighbour(entry: Search, value: Any, generator: random.Random) -> Any:
         neighbour = round(drawn) if isinstance(entry, Integers) else drawn
         if entry.low <= drawn <= entry.high and neighbour != value:
             return neighbour
-
-
-def _drawn(name: str, entry: Search, draws: Draws) -> Any:
-    if isinstance(entry, Uniform):
-        return draws.suggest_float(name, entry.low, entry.high, log=entry.log)
-    if isinstance(entry, Integers):
-        return draws.suggest_int(name, entry.low, entry.high, log=entry.log)
-    values = {_stored(entry, value): value for value in entry.values}
-    return values[draws.suggest_categorical(name, list(values))]
 
 
 def _field_values(name: str, value: Any) -> dict[str, Any]:

@@ -367,7 +367,8 @@ class _Process:
         plan = self._plan
         if not trial.number and plan.first is not None:
             return plan.first
-        config = search.apply(plan.config, search.draw(plan.space, trial))
+        values = search.config_values(plan.space, trial.values)
+        config = search.apply(plan.config, values)
         count = experiments.load(config, plan.data_dir, path).parameters
         config = search.sized(config, plan.parameters, count)
         return _measured(plan, config, path)

@@ -22,6 +22,7 @@ from trainers.training.workdir import RESTORE, WorkdirError
 
 RUNNING, COMPLETE, PRUNED, FAILED = "RUNNING", "COMPLETE", "PRUNED", "FAIL"
 _DATABASE, _STUDY = "trials.db", "study"  # of releases up to 0.1
+_END_FIELDS = ("state", "loss", "steps", "units", "why")  # of `Trial`
 _BEFORE_PRUNING = 4  # trials that have to end first
 
 
@@ -47,7 +48,7 @@ class Trial:
 
     Attributes:
         number: counted from 0.
-        values: of each entry of the search space, as `search.own` has them.
+        values: of each entry of the search space, as `search.own` returns them.
         state: `RUNNING` until it has ended, whether or not a process is at work on it.
         losses: the validation loss after each part, counted from 1.
         loss: that of the best weights of a complete trial; else NaN.
@@ -71,21 +72,6 @@ class Trial:
     def has_ended(self) -> bool:
         """Whether no process goes on with it."""
         return self.state != RUNNING
-
-    def suggest_float(self, name: str, low: float, high: float, *, log: bool) -> float:
-        """Returns the trial's value, as `search.Draws` has it."""
-        del low, high, log
-        return self.values[name]
-
-    def suggest_int(self, name: str, low: int, high: int, *, log: bool) -> int:
-        """Returns the trial's value, as `search.Draws` has it."""
-        del low, high, log
-        return self.values[name]
-
-    def suggest_categorical(self, name: str, choices: list[str]) -> str:
-        """Returns the trial's value, as `search.Draws` has it."""
-        del choices
-        return self.values[name]
 
 
 class Trials:
@@ -180,10 +166,7 @@ class Trials:
             trial: has a state, and what the run had.
             run_id: of the trial's run.
         """
-        ended = {
-            name: getattr(trial, name)
-            for name in ("state", "loss", "steps", "units", "why")
-        }
+        ended = {name: getattr(trial, name) for name in _END_FIELDS}
         self._append("ended", trial, **ended, run_id=run_id)
 
     def is_hopeless(self, trial: Trial) -> bool:
@@ -265,7 +248,7 @@ def _take(trials: list[Trial], entry: Mapping[str, Any]) -> None:
     if entry["event"] == "loss":
         trial.losses[entry["part"]] = entry["loss"]
     if entry["event"] == "ended":
-        for name in ("state", "loss", "steps", "units", "why"):
+        for name in _END_FIELDS:
             setattr(trial, name, entry[name])
         trial.loss = math.nan if trial.loss is None else trial.loss
 

@@ -69,8 +69,6 @@ def read(path: epath.PathLike, base: Values | None = None) -> ConfigDict:
         return locked(values)
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from error
-    except RecursionError as error:
-        raise ValueError(f"{path}: its values are nested too deeply") from error
 
 
 def locked(values: Values) -> ConfigDict:

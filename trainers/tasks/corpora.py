@@ -77,10 +77,8 @@ def _warn_about_other_text(
 ) -> None:
     """Warns if a text has other numbers of tokens and words than the published one."""
     lengths = {split: len(array) for split, array in ids.items()}
-    if task.lengths and (lengths, vocabulary.size) != (
-        task.lengths,
-        task.vocabulary_size,
-    ):
+    published = (task.lengths, task.vocabulary_size)
+    if task.lengths and (lengths, vocabulary.size) != published:
         logging.warning(
             "%s: this is not the published text, so that its numbers stand beside no others: it "
             "has %s tokens and %d words; published are %s and %d",

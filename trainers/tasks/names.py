@@ -5,6 +5,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 Values = Mapping[str, Any]  # of a config: nested, or by their dotted names
+_MOST_GROUPS = 9  # in each other, of a damaged file; a config has three
 
 
 def unknown(what: str, name: Any, known: Iterable[str]) -> str:
@@ -27,7 +28,13 @@ def nearest(name: str, known: Iterable[str]) -> str | None:
 
 
 def flatten(config: Values, prefix: str = "") -> dict[str, Any]:
-    """Returns `{"group.field": value}` for every field below a nested mapping."""
+    """Returns `{"group.field": value}` for every field below a nested mapping.
+
+    Raises:
+        ValueError: more groups stand in each other than in any config.
+    """
+    if prefix.count(".") > _MOST_GROUPS:
+        raise ValueError("its values are nested too deeply")
     flat = {}
     for name, value in config.items():
         if hasattr(value, "items"):  # a ConfigDict is no Mapping

@@ -290,11 +290,8 @@ def _window_rules(values: Values) -> Iterator[Rule]:
 
 def _vector_rules(values: Values) -> Iterator[Rule]:
     """Yields what is refused of word vectors."""
-    yield (
-        values["model.embedding_units"] is None,
-        "model.embedding_units",
-        COUNT.expected,
-    )
+    lacking = values["model.embedding_units"] is None
+    yield lacking, "model.embedding_units", COUNT.expected
     least, most = (
         f"model.embeddings_initializer.config.{end}" for end in ("minval", "maxval")
     )
@@ -305,12 +302,8 @@ def _length_rules(values: Values) -> Iterator[Rule]:
     """Yields what a run of a number of steps refuses."""
     steps = values["training.steps"]
     expected = "0, or at least config.training.epochs, a step for each part of the run"
-    yield (
-        0 < steps < values["training.epochs"],
-        "training.steps",
-        expected,
-        "training.epochs",
-    )
+    too_few = 0 < steps < values["training.epochs"]
+    yield too_few, "training.steps", expected, "training.epochs"
     expected = "False with config.training.steps, whose rate falls at no plateau"
     averages = steps and values["schedule.average"]
     yield averages, "schedule.average", expected, "training.steps"

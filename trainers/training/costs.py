@@ -47,11 +47,10 @@ class Meter:
         """Returns the run's cost up to now."""
         seconds = self._before.seconds + time.monotonic() - self._began
         peak = resident("VmHWM")
+        if peak is None:
+            return Cost(self._weight, seconds, math.nan)
         # `max` keeps a NaN only if it is the first argument.
-        peak_bytes = (
-            math.nan if peak is None else max(self._before.peak_bytes, float(peak))
-        )
-        return Cost(self._weight, seconds, peak_bytes)
+        return Cost(self._weight, seconds, max(self._before.peak_bytes, float(peak)))
 
 
 def resident(field: str) -> int | None:

@@ -87,7 +87,7 @@ class Events:
         """
         self._writer.close()
         self._send()
-        if lacking := len(self._recorded - recorded(self._folder)):
+        if lacking := len(self._recorded - recorded(event_files(self._folder))):
             raise LackingError(
                 f"{lacking} events of {len(self._recorded)} are not in its files"
             )
@@ -97,10 +97,10 @@ class Events:
             self._mirror.send()
 
 
-def recorded(folder: epath.Path) -> set[tuple[str, int]]:
-    """Returns the tags and steps of the events that the files of a folder have."""
+def recorded(paths: Iterable[epath.Path]) -> set[tuple[str, int]]:
+    """Returns the tags and steps of the events that files have."""
     written: set[tuple[str, int]] = set()
-    for path in _files(folder):
+    for path in paths:
         _read(path, sys.maxsize, written)
     return written
 
@@ -130,9 +130,7 @@ def _drop_after(
     """
     under_way = folder / _UNDER_WAY
     recorded: set[tuple[str, int]] = set()
-    if not exists(folder):
-        return recorded
-    former = _files(folder)
+    former = event_files(folder)
     paths = [under_way, *former] if exists(under_way) else former
     files = {path: _read(path, last_step, recorded) for path in paths}
     if under_way not in files and all(file.whole for file in files.values()):
@@ -149,10 +147,10 @@ def _drop_after(
     return recorded
 
 
-def _files(folder: epath.Path) -> list[epath.Path]:
-    return sorted(
-        path for path in folder.iterdir() if _MARK in path.name and is_file(path)
-    )
+def event_files(folder: epath.Path) -> list[epath.Path]:
+    """Returns the event files in a folder, which need not exist."""
+    paths = folder.iterdir() if exists(folder) else ()
+    return sorted(path for path in paths if _MARK in path.name and is_file(path))
 
 
 def _read(path: epath.Path, last_step: int, recorded: set[tuple[str, int]]) -> _File:

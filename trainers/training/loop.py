@@ -200,9 +200,8 @@ class _Run:
                 check_held=workdir.check_held,
             )
         self.state = self._begin(workdir)
-        changes, self.news = resuming.apply_changes(
-            trainer, self.state, workdir, self._epochs_done()
-        )
+        epoch = round(self.state.step * plan.epochs / plan.length, 4)
+        changes, self.news = resuming.apply_changes(trainer, self.state, workdir, epoch)
         if self.team.is_chief:
             self.progress = self._open_progress(workdir, changes)
         self.checkpoints.announce = self.progress.say
@@ -218,10 +217,6 @@ class _Run:
             resuming.refuse_remains(workdir)
             self.checkpoints.begin(state.arrays())
         return state
-
-    def _epochs_done(self) -> float:
-        """Returns the epochs up to now, with the fraction of the current one."""
-        return round(self.state.step * self.plan.epochs / self.plan.length, 4)
 
     def _open_progress(
         self, workdir: Workdir, changes: Sequence[Change]

@@ -22,6 +22,7 @@ from matplotlib import figure, ticker
 from trainers.data.files import write_atomically
 from trainers.data.stores import is_store
 from trainers.training.events import EVENTS, Events, LackingError
+from trainers.training.stages import total_cost
 from trainers.training.table import EPOCH, INTERVAL, METRICS, VALIDATION, Table
 from trainers.training.workdir import Change
 
@@ -115,12 +116,10 @@ class _Pace:
 
     def _work(self, start: int, stop: int) -> float:
         """Returns the work of the steps from `start` to `stop`; one of the last part is 1."""
-        part = self.length / len(self._costs)
-        work = 0.0
-        for index, cost in enumerate(self._costs):
-            begin, end = index * part, (index + 1) * part
-            work += cost * max(0.0, min(stop, end) - max(start, begin))
-        return work
+        before, after = (
+            total_cost(self._costs, step, self.length) for step in (start, stop)
+        )
+        return after - before
 
 
 class Progress:
@@ -239,16 +238,13 @@ class Progress:
             seconds: the time of the evaluation.
             written: whether the best epoch's weights are on disk.
         """
-        mark = (
-            " (best so far)"
-            if written
-            else " (best so far, its weights not yet written)"
-        )
+        unwritten = "" if written else ", its weights not yet written"
+        mark = f" (best so far{unwritten})" if best else ""
         self._pace.validate(seconds)
         train_shown, validation_shown = self.display(train), self.display(validation)
         self.say(
             f"epoch {self._epoch()}/{self.epochs}: train {_text(train_shown)}; "
-            f"validation {_text(validation_shown)}{mark if best else ''}; "
+            f"validation {_text(validation_shown)}{mark}; "
             f"evaluated in {_duration(seconds)}"
         )
         self._record(EPOCH, {**train, **train_shown})
@@ -428,8 +424,6 @@ def _text(metrics: Metrics) -> str:
 
 
 def _duration(seconds: float) -> str:
-    return (
-        f"{seconds:.1f} s"
-        if seconds < 10
-        else str(datetime.timedelta(seconds=round(seconds)))
-    )
+    if seconds < 10:
+        return f"{seconds:.1f} s"
+    return str(datetime.timedelta(seconds=round(seconds)))

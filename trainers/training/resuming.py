@@ -66,11 +66,9 @@ def compare_best(state: RunState, store: Store) -> None:
     is_left = 0 < on_disk <= done
     state.best = (state.losses[on_disk - 1], on_disk) if is_left else (math.inf, 0)
     if epoch and on_disk <= done:
-        left = (
-            f"those of epoch {on_disk}"
-            if is_left
-            else "the best of the epochs from here on"
-        )
+        left = f"those of epoch {on_disk}"
+        if not is_left:
+            left = "the best of the epochs from here on"
         store.announce(
             f"{store.folder / checkpoints.BEST} lacks the weights of the best "
             f"epoch, {epoch} (loss {loss:.4g}): they are lost; kept are {left}"

@@ -199,14 +199,15 @@ def _introduce(
     advice: Sequence[str],
 ) -> None:
     """Prints what is trained where, what it takes, and the advice."""
+    has_gpu = bool(tf.config.list_physical_devices("GPU"))
     lines = [
         f"{config.task}, preset {config.preset}, in {path}",
         experiment.introduction(trainer.task.model),
-        *_memory_lines(experiment.need(config)),
+        memory.format_need(experiment.need(config), has_gpu),
         *trainer.stages.lines,
         *advice,
     ]
-    print("\n".join(lines), flush=True)
+    print("\n".join(filter(None, lines)), flush=True)
 
 
 def _fit_and_score(
@@ -265,10 +266,8 @@ def facts(path: epath.Path, config: ml_collections.ConfigDict) -> dict[str, str]
         UnreadableError: the run's result is damaged.
     """
     card = {"Task": config.task, "Preset": config.preset}
-    result, measure = (
-        read_result(path, {"scores": dict}),
-        registry.get(config.task).measure,
-    )
+    result = read_result(path, {"scores": dict})
+    measure = registry.get(config.task).measure
     try:
         for split, scores in (result["scores"] if result else {}).items():
             score = scores["exact"]
@@ -374,11 +373,6 @@ def _refuse_changes(folder: Workdir, done: int, epochs: int) -> None:
             f"{folder.path} holds a finished run, in which {names} can change nothing any more; "
             f"give the value that it had, or more --config.training.epochs than {done}"
         )
-
-
-def _memory_lines(need: memory.Need) -> list[str]:
-    line = memory.format_need(need, bool(tf.config.list_physical_devices("GPU")))
-    return [line] if line else []
 
 
 def _advice(config: ml_collections.ConfigDict, experiment: Experiment) -> list[str]:

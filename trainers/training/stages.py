@@ -1,6 +1,8 @@
 """Equal parts of a run whose steps differ."""
 
 import dataclasses
+import itertools
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -26,3 +28,16 @@ class Stages:
 
 WHOLE = Stages()
 """A run of one part."""
+
+
+def total_cost(costs: Sequence[float], steps: int, length: int) -> float:
+    """Returns the sum of the costs of a run's first steps; see `loop.Plan.stage`.
+
+    Args:
+        costs: those of a step in each part.
+        steps: the number of steps.
+        length: the steps of the whole run.
+    """
+    ends = [math.ceil(part * length / len(costs)) for part in range(len(costs) + 1)]
+    parts = zip(costs, itertools.pairwise(ends), strict=True)
+    return sum(cost * max(0, min(steps, end) - start) for cost, (start, end) in parts)

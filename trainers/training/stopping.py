@@ -251,18 +251,15 @@ def abandon(stream: TextIO) -> None:
 
 
 def _reason(number: signal.Signals) -> str:
-    return (
-        "the output is closed"
-        if number == signal.SIGPIPE
-        else f"stopped by {number.name}"
-    )
+    if number == signal.SIGPIPE:
+        return "the output is closed"
+    return f"stopped by {number.name}"
 
 
 def _handle(handler: Callable[[int, Any], Any]) -> dict[int, Any]:
     """Sets the handler of all signals that are not ignored; returns the former handlers."""
-    if (
-        threading.current_thread() is not threading.main_thread()
-    ):  # Python refuses other threads
+    # Python refuses other threads.
+    if threading.current_thread() is not threading.main_thread():
         return {}
     heard = [
         number for number in NUMBERS if signal.getsignal(number) is not signal.SIG_IGN

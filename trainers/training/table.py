@@ -191,18 +191,14 @@ def _row(fields: Sequence[str], cells: Sequence[str]) -> Row | None:
         numbers = [float(cell) for cell in cells[2:] if cell]
     except ValueError:
         return None
-    return (
-        dict(zip(fields, cells, strict=True))
-        if cells[2] and math.isfinite(numbers[0])
-        else None
-    )
+    if not cells[2] or not math.isfinite(numbers[0]):
+        return None
+    return dict(zip(fields, cells, strict=True))
 
 
 def _step(cells: Sequence[str]) -> int:
     """Returns the step in a line's cells; a very large number if the cell is cut or no number."""
     step = cells[1] if len(cells) > 2 else ""
-    return (
-        int(step)
-        if step.isascii() and step.isdecimal() and len(step) < 18
-        else sys.maxsize
-    )
+    if step.isascii() and step.isdecimal() and len(step) < 18:
+        return int(step)
+    return sys.maxsize

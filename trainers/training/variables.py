@@ -133,8 +133,6 @@ def _check(named: Named, arrays: Mapping[str, np.ndarray]) -> None:
 
 def as_dtype(array: np.ndarray, dtype: str | tf.DType) -> np.ndarray:
     """Restores an array's dtype: NumPy's format drops the name of bfloat16."""
-    return (
-        array.view(tf.as_dtype(dtype).as_numpy_dtype)
-        if array.dtype.kind == "V"
-        else array
-    )
+    if array.dtype.kind != "V":
+        return array
+    return array.view(tf.as_dtype(dtype).as_numpy_dtype)

@@ -116,6 +116,10 @@ def test_the_signature_has_every_argument_by_name(cls):
     # And it takes no others.
     unknown = message(ValueError, lambda: cls(*given, qqq=1))
     assert {*re.findall(r"`(\w+)`", unknown)} == {"qqq", *parameters}
+    # The documentation's site does not compare the documented arguments.
+    section = re.search(r"^Args:\n((?: .*\n)+)", inspect.getdoc(cls), re.MULTILINE)
+    documented = re.findall(r"^    (\w+):", section[1] if section else "", re.MULTILINE)
+    assert {*documented} <= {*parameters}
     # A layer is called with sequences.
     assert "units" not in inspect.signature(layer).parameters
 

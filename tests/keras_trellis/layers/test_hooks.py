@@ -10,7 +10,7 @@ from keras_trellis.layers.stateful import Stateful
 from tests.contract.registry import REGISTRY
 
 BASES = (SequenceHooks, Stateful, SequenceLayer)
-LAYERS = {entry.cls for entry in REGISTRY.values()}
+LAYERS = dict.fromkeys(entry.cls for entry in REGISTRY.values())
 SHARED = set().union(*map(vars, BASES))
 
 

@@ -474,7 +474,7 @@ def test_the_number_of_variables_does_not_depend_on_depth(
 def test_a_layer_that_fit_builds_has_the_lengths_of_its_kernels():
     layer = keras_trellis.TrellisLayer(4, 2, weight_normalization=True)
     model = keras.Sequential([layer, keras.layers.Dense(1)])
-    model.compile(keras.optimizers.SGD(0.0), "mse")
+    model.compile(keras.optimizers.SGD(0.0), "mse", jit_compile=False)
     model.fit(np.ones([2, 3, 1]), np.ones([2, 1]), verbose=0)
     for kernel, scale in (
         (layer.kernel, layer.kernel_scale),
@@ -996,7 +996,7 @@ def test_fit_and_time_distributed():
     keras.utils.set_random_seed(0)
     ids = np.random.default_rng(0).integers(0, 11, (32, 6))
     targets = ids.sum(1, keepdims=True) / 30.0
-    model.compile(keras.optimizers.Adam(0.02), "mse")
+    model.compile(keras.optimizers.Adam(0.02), "mse", jit_compile=False)
     history = model.fit(ids, targets, epochs=6, batch_size=16, verbose=0).history[
         "loss"
     ]

@@ -110,7 +110,7 @@ def test_without_a_loss_it_trains_cross_entropy_and_its_penalties():
 
 def test_a_loss_of_the_users_own_is_the_one_that_trains():
     model, x = make(), draw(batch=5)
-    model.compile("adam", loss="mse")
+    model.compile("adam", loss="mse", jit_compile=False)
     targets = np.zeros((5, CLASSES))
     expected = np.square(np.asarray(model(x))).mean()
     assert model.evaluate(x, targets, verbose=0) == pytest.approx(expected, rel=1e-5)
@@ -127,7 +127,7 @@ def test_training_without_labels_is_refused():
 def trained():
     """A model whose `fit` and `evaluate` have been traced."""
     model = make()
-    model.compile(keras.optimizers.SGD(0.0))
+    model.compile(keras.optimizers.SGD(0.0), jit_compile=False)
     model.fit(draw(batch=4), np.arange(4) % CLASSES, verbose=0)
     return model
 

@@ -30,7 +30,7 @@ def trained(request):
     """A language model after some steps of `fit`, and its losses."""
     keras.utils.set_random_seed(0)
     model = TrellisLM(V, LAYERS[request.param](), embedding_units=E)
-    model.compile(keras.optimizers.Adam(0.05))
+    model.compile(keras.optimizers.Adam(0.05), jit_compile=False)
     history = model.fit(TEXT[:, :-1], TEXT[:, 1:], epochs=25, verbose=0).history
     return model, history["loss"]
 
@@ -89,7 +89,7 @@ def test_the_activity_regularizer_of_the_layer_counts_in_the_loss():
     regularizer = keras.regularizers.L2(0.1)
     layer = TrellisLayer(E, 2, activity_regularizer=regularizer)
     model = TrellisLM(V, layer, embedding_units=E)
-    model.compile()
+    model.compile(jit_compile=False)
     terms, _ = model.loss_terms(IDS, TARGETS)
     # Of the outputs and the state.
     penalty = sum(map(regularizer, layer(model.embedding(IDS)))) / B

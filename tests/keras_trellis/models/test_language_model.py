@@ -75,7 +75,7 @@ def random_model():
 def trained():
     """A model whose `fit` and `evaluate` have been traced."""
     model = make()
-    model.compile(keras.optimizers.SGD(0.0))
+    model.compile(keras.optimizers.SGD(0.0), jit_compile=False)
     model.fit(IDS, TARGETS, verbose=0)
     return model
 
@@ -572,6 +572,7 @@ def test_fit_trains_the_whole_loss():
     model.compile(
         keras.optimizers.SGD(0.2),
         metrics=[keras.metrics.SparseCategoricalCrossentropy(from_logits=True)],
+        jit_compile=False,
     )
     penalty = 0.1 * np.sum(np.square(model.trellis.kernel))
     terms, _ = model.loss_terms(IDS, TARGETS)
@@ -613,7 +614,7 @@ def test_fit_learns_and_predicts():
 def test_export_after_fit(tmp_path):
     layer = keras_trellis.TrellisLayer(UNITS, DEPTH, output_units=E)
     model = keras_trellis.TrellisLM(V, layer, embedding_units=E)
-    model.compile("sgd")
+    model.compile("sgd", jit_compile=False)
     model.fit(IDS, TARGETS, verbose=0)
     model.export(str(tmp_path / "model"), verbose=False)
     loaded = tf.saved_model.load(str(tmp_path / "model"))
@@ -623,14 +624,15 @@ def test_export_after_fit(tmp_path):
 
 def test_a_loss_of_the_user_sees_the_logits_alone():
     model = make(**WHOLE_LOSS)
-    model.compile(loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    model.compile(loss=loss, jit_compile=False)
     loss = model.evaluate(IDS, TARGETS, verbose=0)
     np.testing.assert_allclose(loss, nll_of(model(IDS), TARGETS).mean(), rtol=1e-5)
 
 
 def test_sample_weight_in_fit():
     model = make()
-    model.compile()
+    model.compile(jit_compile=False)
     weight = np.arange(B * T).reshape(B, T) % 3
     loss = model.evaluate(IDS, TARGETS, sample_weight=weight, verbose=0)
     nll = nll_of(model(IDS), TARGETS)
@@ -696,7 +698,7 @@ def test_config_and_file(tmp_path, forks):
     )
     copy = keras_trellis.TrellisLM.from_config(model.get_config())
     assert copy.get_config() == model.get_config()
-    model.compile(keras.optimizers.Adam(0.1))
+    model.compile(keras.optimizers.Adam(0.1), jit_compile=False)
     model.fit(IDS, TARGETS, verbose=0)
     model.save(tmp_path / "model.keras")
     np.save(tmp_path / "ids.npy", IDS)
@@ -1016,7 +1018,7 @@ def test_weights_are_of_rows_or_positions(trained):
 
 def test_a_model_that_does_not_train_says_so_and_evaluates():
     model = make(trainable=False)
-    model.compile("sgd")
+    model.compile("sgd", jit_compile=False)
     before = model.get_weights()
     with pytest.warns(UserWarning, match="any trainable weights"):
         history = model.fit(IDS, TARGETS, verbose=0).history

@@ -174,7 +174,7 @@ ROWS = (
     damaged("lm", GENERATE,
         "run/config.json: unknown config.task 'ptbb'; did you mean 'ptb'?", **{"config.json": '{"task": "ptbb"}'}),
     damaged("lm", GENERATE,
-        "run/config.json: unknown config field 'evaluation.exact_batch_size'; did you mean 'evaluation.batch_size'?", **{"config.json": changed(task="seq_mnist")}),
+        "run/config.json: unknown config field 'data.history'; did you mean 'data.validation'?", **{"config.json": changed(task="seq_mnist")}),
     damaged("lm", GENERATE,
         "run/config.json: unknown config field 'model'; did you mean 'model.head'?", **{"config.json": changed(model=3)}),
     damaged("lm", GENERATE,

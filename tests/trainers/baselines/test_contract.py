@@ -1,5 +1,7 @@
 """The baselines keep what every sequence layer of the library promises."""
 
+import inspect
+
 import hypothesis
 import hypothesis.strategies as st
 import keras
@@ -45,10 +47,10 @@ def built(entry):
     return entry.built()
 
 
-@pytest.fixture
-def inputs(entry):
-    rng = np.random.default_rng(1)
-    return entry.draw(rng, test_contract.BATCH, test_contract.STEPS)
+drawn = test_contract.drawn
+inputs = test_contract.inputs
+passes = test_contract.passes
+differentiated = test_contract.differentiated
 
 
 @pytest.mark.parametrize(
@@ -62,14 +64,21 @@ def inputs(entry):
     ],
     ids=lambda promise: promise.__name__,
 )
-def test_the_contract(promise, entry, built, inputs):
-    promise(entry, built, inputs)
+def test_the_contract(promise, entry, built, inputs, passes, differentiated):
+    given = {
+        "entry": entry,
+        "built": built,
+        "inputs": inputs,
+        "passes": passes,
+        "differentiated": differentiated,
+    }
+    promise(**{name: given[name] for name in inspect.signature(promise).parameters})
 
 
 @pytest.mark.parametrize("cuts", [(3,), (1, 2, 3, 4, 5, 6), (0, 5, 5)])
 @pytest.mark.parametrize("masked", [False, True])
-def test_chunks_are_one_pass(entry, built, inputs, cuts, masked):
-    test_contract.test_chunks_are_one_pass(entry, built, inputs, cuts, masked)
+def test_chunks_are_one_pass(entry, built, inputs, passes, cuts, masked):
+    test_contract.test_chunks_are_one_pass(entry, built, inputs, passes, cuts, masked)
 
 
 @pytest.mark.parametrize("make", [tcn, transformer])

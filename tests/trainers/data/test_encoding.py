@@ -7,6 +7,7 @@ import pathlib
 import shutil
 import threading
 
+import hypothesis
 import numpy as np
 import pytest
 from hypothesis import given
@@ -75,6 +76,7 @@ def test_text_at_fault_leaves_nothing(tmp_path):
         assert not [path for path in (tmp_path / "encoded").iterdir() if path.is_dir()]
 
 
+@hypothesis.settings(max_examples=30)
 @given(
     words=st.lists(
         st.sampled_from(["a", "bb", "ccc", "<unk>", "\n"]), min_size=8, max_size=60

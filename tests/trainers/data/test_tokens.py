@@ -76,7 +76,7 @@ def written_out(task, text):
 
 @pytest.mark.parametrize("task", [*TASKS, "text"])
 @hypothesis.given(pieces=st.lists(PIECES, max_size=12))
-@hypothesis.settings(max_examples=150, deadline=None)
+@hypothesis.settings(max_examples=60, deadline=None)
 def test_the_graph_does_what_python_does(task, pieces):
     text = "".join(pieces)
     assert registry.language(task).list_tokens(text) == written_out(task, text)

@@ -1,9 +1,12 @@
 """The configs of DRAW: presets, sizes counted without a model, and binarised pixels."""
 
+import functools
+
 import numpy as np
 import pytest
 
 from trainers.drawing import models
+from trainers.models import counting
 from trainers.models.cells import CELLS
 from trainers.tasks import config as configs
 from trainers.tasks import registry, schema
@@ -31,8 +34,10 @@ def test_parameters_are_counted_without_a_model(decoder, grids):
         config.model.read, config.model.write = grids
     model = models.build(config, (7, 8, 3))
     assert models.parameters(config, (7, 8, 3)) == runs.parameters(model)
-    of_cell = sum(np.prod(v.shape) for v in model.decoder_cell.trainable_variables)
-    assert models.decoder_parameters(config) == of_cell
+    cell = model.decoder_cell
+    assert cell.count_params() == sum(
+        np.prod(v.shape) for v in cell.trainable_variables
+    )
 
 
 def test_the_decoders_of_the_papers_svhn_have_its_parameters():
@@ -40,8 +45,8 @@ def test_the_decoders_of_the_papers_svhn_have_its_parameters():
     config = configs.load("svhn", "paper")
     counts = {}
     for decoder in ("lstm", "ihc_lstm", "ihc_lstm_projected"):
-        config.model.decoder = decoder
-        counts[decoder] = models.decoder_parameters(config)
+        make = functools.partial(CELLS[decoder], config.model.units)
+        counts[decoder] = counting.parameters(make, (None, config.model.latent_units))
     assert counts == {
         "lstm": 2_883_200,
         "ihc_lstm": 490_100,

@@ -56,14 +56,13 @@ def test_the_rate_is_proportional_to_the_length_of_a_drawn_window():
     plain, _, other = _drawn(learning_rate=3.0)
     plain.usual_steps = None
     lengths = set()
-    for _ in range(4):
+    while len(lengths) < 2:  # each is traced for itself
         ids, targets = next(batches)
         lengths.add(ids.shape[1])
         metrics, state = drawn.step((ids, targets), state)
         plain.optimizer.learning_rate = 3.0 * ids.shape[1] / WINDOW
         expected, other = plain.step((ids, targets), other)
         np.testing.assert_allclose(metrics["loss"], expected["loss"], rtol=1e-12)
-    assert len(lengths) > 1
     pairs = zip(drawn.task.model.variables, plain.task.model.variables, strict=True)
     for one, two in pairs:
         np.testing.assert_allclose(one.numpy(), two.numpy(), rtol=1e-10, atol=1e-14)

@@ -13,6 +13,7 @@ from tests.trainers import calls, mnist_files
 from trainers import draw, evaluate, export, generate, lm, pixels, report
 from trainers.data import stores
 from trainers.data.stores import to_path
+from trainers.drawing import pictures
 from trainers.training import strategies, workdir
 
 SMALL = (
@@ -27,6 +28,7 @@ SMALL = (
     "--config.data.batch_size=4",
     "--config.data.window=10",
     "--config.data.horizon=0",
+    "--config.evaluation.batch_size=2",
     "--config.training.epochs=1",
 )
 DRAWING = (
@@ -34,7 +36,7 @@ DRAWING = (
     "--preset=small",
     "--config.model.steps=2",
     "--config.model.units=4",
-    "--config.data.batch_size=16",
+    "--config.data.batch_size=20",
     "--config.data.validation=20",
     "--config.evaluation.batch_size=20",
     "--config.training.epochs=1",
@@ -53,7 +55,8 @@ def write_text(url):
     lines = [
         " ".join(f"w{word}" for word in row) + "\n" for row in words.reshape(-1, 10)
     ]
-    parts = {"train": lines[:140], "valid": lines[140:170], "test": lines[170:]}
+    # Streams of whole windows, each traced once.
+    parts = {"train": lines[:124], "valid": lines[124:146], "test": lines[146:168]}
     for name, part in parts.items():
         (to_path(url) / f"{name}.txt").write_text("".join(part))
 
@@ -86,8 +89,8 @@ def test_train_evaluate_generate_export_and_report_in_a_store(s3, call, tmp_path
     assert [each for each in events.iterdir() if "tfevents" in each.name]
 
 
-@pytest.mark.usefixtures("pictures")
-def test_drawings_are_in_the_store(s3, call, tmp_path):
+def test_drawings_are_in_the_store(s3, call, tmp_path, monkeypatch):
+    monkeypatch.setattr(pictures, "ROWS", 2)
     for split, count in (("train", 60), ("test", 20)):
         labels = np.arange(count) % 10
         mnist_files.write(tmp_path, split, np.zeros((count, 28, 28)), labels)

@@ -13,6 +13,7 @@ from tests.trainers.training import toy
 from trainers.data.stores import to_path
 
 LIMIT = 100  # seconds; a client of Google's store waits up to 32 before it asks again
+WHOLE = "--whole=1"  # windows of one length, whose steps are traced once
 FILES = {"config.json", "curves.png", "metrics.csv", "result.json"}
 CHECKPOINTS = ["best.npz", "step-00000018.npz", "step-00000020.npz"]
 
@@ -39,7 +40,7 @@ class Training:
 
     def start(self, name, *flags):
         out, err = (self._folder / f"{name}.{kind}" for kind in ("out", "err"))
-        arguments = ([f"--workdir={self._store.url}/{name}", *flags], out, err)
+        arguments = ([f"--workdir={self._store.url}/{name}", *flags, WHOLE], out, err)
         target = functools.partial(_become, self._store.environment, *arguments)
         self.process = self._forking.Process(target=target)
         self.process.start()
@@ -72,7 +73,7 @@ def expected(forking, tmp_path_factory):
     """What the run comes to on a disk."""
     folder = tmp_path_factory.mktemp("disk")
     files = folder / "out", folder / "err"
-    arguments = ([f"--workdir={folder / 'run'}"], *files)
+    arguments = ([f"--workdir={folder / 'run'}", WHOLE], *files)
     process = forking.Process(target=toy.in_files, args=arguments)
     process.start()
     process.join()

@@ -17,7 +17,14 @@ from tests import ROOT
 from trainers.language import models as language_models
 from trainers.models.layers import TRELLIS
 from trainers.sequences import models as sequence_models
-from trainers.studies import comparison, comparison_report, search, streaming, study
+from trainers.studies import (
+    comparison,
+    comparison_report,
+    places,
+    search,
+    streaming,
+    study,
+)
 from trainers.studies.comparison import MODELS, Model, Settings
 from trainers.studies.comparison_report import RunResult
 from trainers.tasks import config as configs
@@ -282,7 +289,7 @@ def test_a_run_of_another_process_is_left_to_it_and_waited_for(
 ):
     path = epath.Path(tmp_path)
     with contextlib.ExitStack() as other:
-        assert other.enter_context(comparison._held(path / "adding/gru/.0.lock"))
+        other.enter_context(places.lock(path / "adding/gru/.0.lock"))
 
         def finish(_):
             (path / "adding/gru/0").mkdir()

@@ -28,7 +28,8 @@ def file(tmp_path):
 
 
 @hypothesis.settings(
-    suppress_health_check=[hypothesis.HealthCheck.function_scoped_fixture]
+    max_examples=40,
+    suppress_health_check=[hypothesis.HealthCheck.function_scoped_fixture],
 )
 @hypothesis.given(ENTRIES, st.data())
 def test_of_any_beginning_the_whole_lines_count_and_grow(file, entries, data):
@@ -46,7 +47,8 @@ def test_of_any_beginning_the_whole_lines_count_and_grow(file, entries, data):
 
 
 @hypothesis.settings(
-    suppress_health_check=[hypothesis.HealthCheck.function_scoped_fixture]
+    max_examples=40,
+    suppress_health_check=[hypothesis.HealthCheck.function_scoped_fixture],
 )
 @hypothesis.given(ENTRIES, st.data())
 def test_a_flipped_bit_is_named_with_its_line_or_costs_the_last_one(

@@ -1,4 +1,4 @@
-"""Draws from search spaces, and the configs that they make."""
+"""Values of search spaces, and the configs that they make."""
 
 import pathlib
 import random
@@ -19,39 +19,18 @@ ROOT = pathlib.Path(__file__).parents[3]
 VECTORS = Choice(({"minval": -0.1, "maxval": 0.1}, {"minval": -1.0, "maxval": 1.0}))
 
 
-class Draws:
-    """Draws with NumPy what a tuner would."""
-
-    def __init__(self, seed):
-        self.generator = np.random.default_rng(seed)
-
-    def suggest_float(self, name, low, high, *, log):
-        ends = np.log([low, high]) if log else [low, high]
-        value = self.generator.uniform(*ends)
-        return float(np.exp(value) if log else value)
-
-    def suggest_int(self, name, low, high, *, log):
-        return int(self.generator.integers(low, high + 1))
-
-    def suggest_categorical(self, name, choices):
-        assert all(isinstance(choice, str) for choice in choices)
-        return choices[self.generator.integers(len(choices))]
-
-
-class Stored:
-    """Stands for a trial that has its values."""
-
-    def __init__(self, values):
-        self.values = values
-
-    def suggest_float(self, name, low, high, *, log):
-        return self.values[name]
-
-    suggest_int = suggest_float
-
-    def suggest_categorical(self, name, choices):
-        assert self.values[name] in choices
-        return self.values[name]
+def drawn(space, seed):
+    """Returns the fields of values from anywhere in a space."""
+    generator = random.Random(seed)
+    values = {}
+    for name, entry in space.items():
+        if isinstance(entry, Choice):
+            values[name] = search.format_value(generator.choice(entry.values))
+        elif isinstance(entry, Integers):
+            values[name] = generator.randint(entry.low, entry.high)
+        else:
+            values[name] = generator.uniform(entry.low, entry.high)
+    return search.config_values(space, values)
 
 
 @pytest.fixture
@@ -65,7 +44,7 @@ def test_all_that_a_task_searches_is_valid(task):
     space = search.space(config)
     search.check(config, space)
     for seed in range(20):
-        values = search.draw(space, Draws(seed))
+        values = drawn(space, seed)
         applied = flatten(search.apply(config, values).to_dict())
         assert {name: applied[name] for name in values} == values
         others = set(applied) - set(values)
@@ -91,7 +70,7 @@ def small_presets():
 def test_a_config_is_a_point_of_its_space(config):
     """So the first trial has values, as the others have."""
     space = search.space(config)
-    values = search.draw(space, Stored(search.own(config, space)))
+    values = search.config_values(space, search.own(config, space))
     assert search.apply(config, values).to_dict() == config.to_dict()
 
 
@@ -113,7 +92,7 @@ def test_near_values_change_one_to_three_entries(seed, rate, depth):
     assert 1 <= sum(found[name] != value for name, value in values.items()) <= 3
     assert 1e-3 <= found["rate"] <= 1e-1 and 0 <= found["dropout"] <= 0.5
     assert found["depth"] in range(1, 5)
-    assert set(search.draw(SPACE, Stored(found))["shape"]) <= {1, 2, 3}
+    assert set(search.config_values(SPACE, found)["shape"]) <= {1, 2, 3}
     assert found == search.near(SPACE, values, [values], random.Random(seed))
 
 
@@ -157,7 +136,7 @@ def test_a_layer_is_searched_only_for_what_it_has():
 def test_a_group_draws_its_fields_together(config):
     name = "model.embeddings_initializer.config"
     for seed in range(5):
-        values = search.draw({name: VECTORS}, Draws(seed))
+        values = drawn({name: VECTORS}, seed)
         assert values[f"{name}.minval"] == -values[f"{name}.maxval"]
 
 

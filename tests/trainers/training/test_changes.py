@@ -1,6 +1,7 @@
 """A run that goes on with other values: from which step on they hold, and its bits."""
 
 import contextlib
+import functools
 
 import numpy as np
 import pytest
@@ -24,12 +25,18 @@ class Killed(BaseException):
     """What stands for SIGKILL here."""
 
 
+@functools.cache
+def traced():
+    task = toy.Task(steps_per_epoch=STEPS, dropout=0.3)
+    return toy.Traced(Trainer(task, optimizers.Adam(0.01)))
+
+
 def train(folder, rate=1.0, epochs=4, factor=0.5, killed_at=None):
     """Trains the toy task in this process; returns the final checkpoint's arrays."""
-    task = toy.Task(steps_per_epoch=STEPS, dropout=0.3)
-    optimizer = optimizers.Adam(rate / 100)
+    trainer = traced().as_new()
+    trainer.optimizer.learning_rate = rate / 100
     if killed_at is not None:
-        kill(task, killed_at)
+        kill(trainer.task, killed_at)
     config = {
         "optimizer": {"learning_rate": rate / 100},
         "schedule": {"factor": factor},
@@ -38,7 +45,7 @@ def train(folder, rate=1.0, epochs=4, factor=0.5, killed_at=None):
     with workdir.open_workdir(folder, config, may_change=FIELDS) as opened:
         with contextlib.suppress(Killed):
             loop.fit(
-                Trainer(task, optimizer),
+                trainer,
                 schedules.Schedule(factor=factor, epochs=(1, 2, 3)),
                 opened,
                 epochs=epochs,

@@ -1,5 +1,6 @@
 """What a run takes, over all its processes."""
 
+import functools
 import math
 import subprocess
 import sys
@@ -12,9 +13,14 @@ from trainers.training import checkpoints, costs, loop, schedules, workdir
 from trainers.training.trainer import Trainer
 
 
+@functools.cache
+def traced():
+    return toy.Traced(Trainer(toy.Task(), toy.optimizer_of("sgd")))
+
+
 def train(folder, epochs):
     with workdir.open_workdir(folder, {}) as opened:
-        trainer = Trainer(toy.Task(), toy.optimizer_of("sgd"))
+        trainer = traced().as_new()
         return loop.fit(trainer, schedules.Schedule(), opened, epochs=epochs).cost
 
 

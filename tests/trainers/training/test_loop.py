@@ -3,6 +3,7 @@
 import contextlib
 import csv
 import errno
+import functools
 import io
 import json
 import os
@@ -37,19 +38,43 @@ STEPS, EPOCHS = 5, 4
 STOP = 11
 
 
-def train(folder, task=None, schedule=None, **arguments):
-    """Trains the toy task in this process; returns the result, without its cost, and the task."""
-    strategy = arguments.pop("strategy", tf.distribute.get_strategy())
-    with strategy.scope():
-        task = task or toy.Task(steps_per_epoch=STEPS, dropout=0.3)
-        optimizer = toy.optimizer_of("sgd")
+def new_task():
+    return toy.Task(steps_per_epoch=STEPS, dropout=0.3)
+
+
+def trainer_of(task, strategy=None):
+    return Trainer(task, toy.optimizer_of("sgd"), clip_norm=0.3, strategy=strategy)
+
+
+@functools.cache
+def traced():
+    return toy.Traced(trainer_of(new_task()))
+
+
+def as_new(bad_step=None):
+    """Returns a task as a new one is, whose steps are traced already."""
+    task = traced().as_new().task
+    task.bad_step = bad_step
+    return task
+
+
+def train(folder, task=None, schedule=None, strategy=None, **arguments):
+    """Trains the toy task in this process; returns the result, without its cost, and the task.
+
+    By default the task is `as_new`; with a strategy it is built in its scope.
+    """
+    if strategy:
+        with strategy.scope():
+            trainer = trainer_of(new_task(), strategy)
+    else:
+        task, shared = task or as_new(), traced().trainer
+        trainer = shared if task is shared.task else trainer_of(task)
     arguments = {
         "epochs": EPOCHS,
         "log_every_steps": 2,
         "checkpoint_every_steps": 2,
         **arguments,
     }
-    trainer = Trainer(task, optimizer, clip_norm=0.3, strategy=strategy)
     trainer.allow_replicas_change = arguments.pop("allow_replicas_change", False)
     with workdir.open_workdir(folder, {}) as opened:
         result = loop.fit(
@@ -58,7 +83,7 @@ def train(folder, task=None, schedule=None, **arguments):
             opened,
             **arguments,
         )
-    return result._replace(cost=None), task
+    return result._replace(cost=None), trainer.task
 
 
 def flags(**arguments):
@@ -84,6 +109,41 @@ def flat(values):
 
 def values(task):
     return flat([variable.numpy() for variable in task.model.variables])
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory):
+    """The result and the weights of a run that nothing happens to."""
+    result, task = train(tmp_path_factory.mktemp("undisturbed") / "run")
+    return result, values(task)
+
+
+def assert_same(undisturbed, result, task):
+    """A run has come to what the one came to that nothing happened to."""
+    assert result == undisturbed[0]
+    np.testing.assert_array_equal(values(task), undisturbed[1])
+
+
+@pytest.fixture(scope="module")
+def half_way(tmp_path_factory):
+    """Returns the folder of a run of two epochs, trained once for any losses of these epochs."""
+
+    @functools.cache
+    def trained(losses=()):
+        folder = tmp_path_factory.mktemp("half_way") / "run"
+        task = as_new()
+        if losses:
+            losses_of(task, losses)
+        train(folder, task, epochs=2)
+        return folder
+
+    return trained
+
+
+@pytest.fixture
+def half(half_way, tmp_path):
+    """A copy of the folder of a run of two epochs, which is to go on."""
+    return shutil.copytree(half_way(), tmp_path / "run")
 
 
 def total_loss(task, ids, targets, state):
@@ -173,18 +233,18 @@ def test_two_replicas_give_what_one_gives_and_xla_what_is_not_compiled(tmp_path,
 @hypothesis.settings(max_examples=5)
 @hypothesis.given(data=st.data())
 def test_how_many_steps_a_call_has_changes_no_bit(data):
-    task = toy.Task(steps_per_epoch=STEPS, dropout=0.3)
+    task = new_task()
     trainer = Trainer(task, toy.optimizer_of("adam"), clip_norm=0.3)
-    first = [variable.numpy() for variable in _variables(trainer)]
+    first = [variable.numpy() for variable in toy.variables_of(trainer)]
 
     def outcome(counts):
-        for variable, value in zip(_variables(trainer), first, strict=True):
+        for variable, value in zip(toy.variables_of(trainer), first, strict=True):
             variable.assign(value)
         batches, state, told = trainer.batches(0), task.initial_state(), []
         for count in counts:
             metrics, state = trainer.steps(batches, state, count)
             told.append(np.stack(list(metrics.values()), 1))
-        return flat([*_variables(trainer), *state, np.concatenate(told)])
+        return flat([*toy.variables_of(trainer), *state, np.concatenate(told)])
 
     counts = []
     while (left := STEPS - 1 - sum(counts)) > 0:
@@ -193,16 +253,9 @@ def test_how_many_steps_a_call_has_changes_no_bit(data):
     assert task.traces == 2  # one for the epoch's last window, which is shorter
 
 
-def _variables(trainer):
-    return [*trainer.task.model.variables, *trainer.optimizer.variables]
-
-
-def test_one_replica_is_a_run_on_one_device(tmp_path):
-    one, task = train(tmp_path / "one")
+def test_one_replica_is_a_run_on_one_device(tmp_path, undisturbed):
     strategy = tf.distribute.MirroredStrategy(["CPU:0"])  # as with one GPU
-    mirrored, again = train(tmp_path / "mirrored", strategy=strategy)
-    assert mirrored == one
-    np.testing.assert_array_equal(values(again), values(task))
+    assert_same(undisturbed, *train(tmp_path, strategy=strategy))
 
 
 KILLS = {
@@ -218,7 +271,7 @@ def test_a_run_that_was_killed_ends_as_one_that_was_not(
     tmp_path, forks, replicas, names
 ):
     places = {name: tmp_path / name for name in names}
-    kept = dict(replicas=replicas, jit_compile=replicas - 1)
+    kept = dict(replicas=replicas, jit_compile=replicas - 1, whole=replicas - 1)
     for name, place in places.items():
         killed, steps = KILLS[name]
         ended = program(forks, flags(workdir=place, **kept, **killed))
@@ -246,22 +299,20 @@ def _epoch_rows(table):
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_saves_and_the_run_goes_on_from_there(tmp_path, capsys, number):
-    whole, task = train(tmp_path / "whole")
-    expected = values(task)
+def test_a_signal_saves_and_the_run_goes_on_from_there(
+    tmp_path, capsys, undisturbed, number
+):
     former = signal.getsignal(number)
-    stopped = toy.Task(steps_per_epoch=STEPS, dropout=0.3)
+    stopped = as_new()
     toy.send_at(stopped, STOP, number)
-    result, _ = train(tmp_path / "stopped", stopped, checkpoint_every_steps=None)
+    result, _ = train(tmp_path, stopped, checkpoint_every_steps=None)
     assert not result.finished
     assert result.step == 14
     assert signal.getsignal(number) is former
     name = number.name
     line = f"stopped by {name} after step 14; the same command goes on from step 14"
     assert line in capsys.readouterr().out
-    again, task = train(tmp_path / "stopped")
-    assert again == whole
-    np.testing.assert_array_equal(values(task), expected)
+    assert_same(undisturbed, *train(tmp_path))
 
 
 @pytest.mark.parametrize("part", ["step", "input"])
@@ -290,9 +341,10 @@ def test_a_slow_run_hears_a_signal_soon(tmp_path, part):
     assert result.step <= 24
 
 
-def test_a_signal_while_an_epoch_is_evaluated_does_not_wait_for_that(tmp_path, capsys):
-    whole, task = train(tmp_path / "whole")
-    stopped = toy.Task(steps_per_epoch=STEPS, dropout=0.3)
+def test_a_signal_while_an_epoch_is_evaluated_does_not_wait_for_that(
+    tmp_path, undisturbed
+):
+    stopped = as_new()
     ended = []
 
     def evaluate():
@@ -300,21 +352,18 @@ def test_a_signal_while_an_epoch_is_evaluated_does_not_wait_for_that(tmp_path, c
         ended.append(True)
 
     stopped.evaluate = evaluate
-    result, _ = train(tmp_path / "stopped", stopped)
+    result, _ = train(tmp_path, stopped)
     assert not result.finished and not ended
     assert result.step == STEPS and result.epochs == 0
-    again, resumed = train(tmp_path / "stopped")
-    assert again == whole
-    np.testing.assert_array_equal(values(resumed), values(task))
+    assert_same(undisturbed, *train(tmp_path))
 
 
 def test_an_output_that_is_closed_saves_and_the_run_goes_on_from_there(
-    tmp_path, monkeypatch, capfd
+    tmp_path, monkeypatch, capfd, undisturbed
 ):
-    whole, task = train(tmp_path / "whole")
     capfd.readouterr()
     signals = stopping.StopSignals()
-    closed = toy.Task(steps_per_epoch=STEPS, dropout=0.3)
+    closed = as_new()
     display, calls = closed.display, []
 
     def displaying(metrics):
@@ -328,7 +377,7 @@ def test_an_output_that_is_closed_saves_and_the_run_goes_on_from_there(
     closed.display = displaying
     with signals.output():
         result, _ = train(
-            tmp_path / "closed", closed, checkpoint_every_steps=None, signals=signals
+            tmp_path, closed, checkpoint_every_steps=None, signals=signals
         )
     assert not result.finished and signals.error().code == 141
     output = capfd.readouterr()
@@ -336,19 +385,14 @@ def test_an_output_that_is_closed_saves_and_the_run_goes_on_from_there(
         f"the output is closed after step {result.step}; "
         f"the same command goes on from step {result.step}\n"
     )
-    again, resumed = train(tmp_path / "closed")
-    assert again == whole
-    np.testing.assert_array_equal(values(resumed), values(task))
+    assert_same(undisturbed, *train(tmp_path))
 
 
-def test_more_epochs_go_on_and_no_more_change_nothing(tmp_path):
-    longer, task = train(tmp_path / "longer")
-    train(tmp_path / "run", epochs=2)
-    result, again = train(tmp_path / "run", epochs=2)
+def test_more_epochs_go_on_and_no_more_change_nothing(half, undisturbed):
+    result, again = train(half, new_task(), epochs=2)
     assert (result.finished, result.step, again.traces) == (True, 2 * STEPS, 0)
-    result, again = train(tmp_path / "run", log_every_steps=3, checkpoint_every_steps=4)
-    assert result == longer
-    np.testing.assert_array_equal(values(again), values(task))
+    longer = train(half, log_every_steps=3, checkpoint_every_steps=4)
+    assert_same(undisturbed, *longer)
 
 
 def test_a_run_of_steps_validates_in_equal_parts_and_carries_its_state_through_them(
@@ -364,26 +408,26 @@ def test_a_run_of_steps_validates_in_equal_parts_and_carries_its_state_through_t
         "13",
     ]
 
-    plain = toy.Task(steps_per_epoch=STEPS, dropout=0.3)
-    trainer = Trainer(plain, toy.optimizer_of("sgd"), clip_norm=0.3)
+    expected, trainer = values(task), traced().as_new()
     batches = trainer.batches(0)
     for step in range(13):
         if step % STEPS == 0:
-            state = plain.initial_state()
-        _, state = trainer.step(next(batches), state)
-    np.testing.assert_array_equal(values(task), values(plain))
+            state = trainer.task.initial_state()
+        _, state = trainer.steps(batches, state, 1)
+    np.testing.assert_array_equal(values(trainer.task), expected)
 
 
 def test_a_run_of_steps_goes_on_as_one_that_never_stopped(tmp_path):
     length = dict(epochs=3, steps=13)
     whole, task = train(tmp_path / "whole", **length)
-    stopped = toy.Task(steps_per_epoch=STEPS, dropout=0.3)
+    expected = values(task)
+    stopped = as_new()
     toy.send_at(stopped, 8, signal.SIGTERM)
     result, _ = train(tmp_path / "stopped", stopped, **length)
     assert not result.finished and 4 < result.step < 13
     again, resumed = train(tmp_path / "stopped", **length)
     assert again == whole and whole.step == 13
-    np.testing.assert_array_equal(values(resumed), values(task))
+    np.testing.assert_array_equal(values(resumed), expected)
 
 
 class EnoughError(Exception):
@@ -391,28 +435,24 @@ class EnoughError(Exception):
 
 
 def test_a_run_that_no_longer_improves_stops_and_stays_so(tmp_path, capsys):
-    class Worse(toy.Task):
-        """The loss falls once, and never again."""
-
-        losses = iter([3.0, 2.0, 2.5, 2.0, 1.0])
-
-        def evaluate(self):
-            return {**super().evaluate(), "loss": next(self.losses)}
-
+    falls_once = iter([3.0, 2.0, 2.5, 2.0, 1.0])
     schedule = schedules.Schedule(stop_after=2)
     for told in ("the validation loss has not fallen for 2 epochs: the run ends", ""):
-        task = Worse(steps_per_epoch=STEPS, dropout=0.3)
+        task = as_new()
+        losses_of(task, falls_once)
         result, _ = train(tmp_path, task, epochs=9, schedule=schedule)
         assert result[:5] == (True, 4 * STEPS, 4, 2.0, 2)
         out = capsys.readouterr().out
         assert told in out and out.count("the run ends") == bool(told)
     schedule = schedules.Schedule(stop_after=3)  # a change that goes on
-    result, _ = train(tmp_path, Worse(STEPS), epochs=5, schedule=schedule)
+    task = as_new()
+    losses_of(task, falls_once)
+    result, _ = train(tmp_path, task, epochs=5, schedule=schedule)
     assert result[:5] == (True, 5 * STEPS, 5, 1.0, 5)
 
 
 def test_a_run_is_observed_after_each_epoch_and_goes_on_after_one_that_ended_it(
-    tmp_path,
+    tmp_path, undisturbed
 ):
     seen = []
 
@@ -421,19 +461,16 @@ def test_a_run_is_observed_after_each_epoch_and_goes_on_after_one_that_ended_it(
         if len(seen) == 2:
             raise EnoughError
 
-    whole, task = train(tmp_path / "whole")
     with pytest.raises(EnoughError):
-        train(tmp_path / "observed", observe=observe)
-    again, resumed = train(tmp_path / "observed", observe=observe)
-    assert again == whole
-    np.testing.assert_array_equal(values(resumed), values(task))
+        train(tmp_path, observe=observe)
+    assert_same(undisturbed, *train(tmp_path, observe=observe))
     assert [len(losses) for losses in seen] == [1, 2, 2, 3, 4]
     assert all(seen[-1][: len(losses)] == losses for losses in seen)
 
 
 @pytest.mark.parametrize("bad_step", [0, 7])
 def test_nan_stops_the_run_with_its_step_and_leaves_the_checkpoint(tmp_path, bad_step):
-    task = toy.Task(steps_per_epoch=STEPS, bad_step=bad_step)
+    task = as_new(bad_step)
     with pytest.raises(
         loop.NonFiniteLossError, match=f"loss nan.* at step {bad_step + 1}"
     ) as error:
@@ -449,7 +486,7 @@ def test_nan_stops_the_run_with_its_step_and_leaves_the_checkpoint(tmp_path, bad
 
 
 def test_a_nan_validation_loss_stops_the_run(tmp_path):
-    task = toy.Task(steps_per_epoch=STEPS)
+    task = as_new()
     task.evaluate = lambda: {"loss": float("nan")}
     with pytest.raises(loop.NonFiniteLossError, match="validation loss nan at step 5"):
         train(tmp_path, task)
@@ -457,7 +494,7 @@ def test_a_nan_validation_loss_stops_the_run(tmp_path):
 
 
 def test_steps_go_on_while_a_checkpoint_is_written_of_what_was(tmp_path, monkeypatch):
-    task = toy.Task(steps_per_epoch=STEPS)
+    task = as_new()
     write, display = np.savez, task.display
     weights, gone_on, written = [], threading.Event(), []
 
@@ -488,7 +525,7 @@ def test_steps_go_on_while_a_checkpoint_is_written_of_what_was(tmp_path, monkeyp
 def test_a_run_does_not_end_before_its_checkpoint_is_written(
     tmp_path, monkeypatch, end
 ):
-    task = toy.Task(steps_per_epoch=STEPS, bad_step=2 if end == "nan" else None)
+    task = as_new(bad_step=2 if end == "nan" else None)
     if end == "signal":
         toy.send_at(task, 1, signal.SIGTERM)  # at step 2
     write = np.savez
@@ -510,7 +547,7 @@ def test_a_run_does_not_end_before_its_checkpoint_is_written(
 
 
 def test_the_best_epoch_is_kept(tmp_path):
-    task = toy.Task(steps_per_epoch=STEPS)
+    task = as_new()
     losses, weights = [3.0, 1.0, 2.0, 2.5], []
 
     def evaluate():
@@ -547,13 +584,6 @@ def disk(monkeypatch):
     return Disk(monkeypatch)
 
 
-@pytest.fixture(scope="module")
-def undisturbed(tmp_path_factory):
-    """The result and the weights of a run that nothing happens to."""
-    result, task = train(tmp_path_factory.mktemp("undisturbed") / "run")
-    return result, values(task)
-
-
 def of_a_checkpoint(arrays):
     return "losses" in arrays and arrays["losses"].size
 
@@ -564,8 +594,7 @@ def test_a_full_disk_is_told_and_the_run_goes_on(tmp_path, capsys, disk, undistu
     )
     result, task = train(tmp_path)
     assert len(disk.failures) == 3
-    assert result == undisturbed[0]
-    np.testing.assert_array_equal(values(task), undisturbed[1])
+    assert_same(undisturbed, result, task)
     output = capsys.readouterr().out
     assert "the disk is full" in output
     assert (
@@ -590,7 +619,7 @@ def test_best_weights_that_cannot_be_written_wait_for_the_next_time(
     tmp_path, capsys, disk
 ):
     disk.full = lambda arrays: "losses" not in arrays and not disk.failures
-    task = toy.Task(steps_per_epoch=STEPS)
+    task = as_new()
     weights = losses_of(task, [1.0, 2.0])
     result, _ = train(tmp_path, task, epochs=2, checkpoint_every_steps=None)
     assert (len(disk.failures), result.best_loss, result.best_epoch) == (1, 1.0, 1)
@@ -634,8 +663,7 @@ def test_a_disk_that_stays_full_ends_no_run(
     )
     disk.full = lambda arrays: False
     result, task = train(tmp_path)
-    assert result == undisturbed[0]
-    np.testing.assert_array_equal(values(task), undisturbed[1])
+    assert_same(undisturbed, result, task)
     kept = array_files.load(tmp_path / "checkpoints" / checkpoints.BEST)
     assert best["epoch"] == kept["epoch"] == result.best_epoch
     np.testing.assert_array_equal(best["model/variable"], kept["model/variable"])
@@ -648,14 +676,14 @@ def test_what_could_not_be_saved_is_saved_once_there_is_room(
     result, _ = train(tmp_path)
     disk.full = lambda arrays: False
     result.unsaved.save()
-    again, task = train(tmp_path)
-    assert again == undisturbed[0] and task.traces == 0
-    np.testing.assert_array_equal(values(task), undisturbed[1])
+    again, task = train(tmp_path, new_task())
+    assert task.traces == 0
+    assert_same(undisturbed, again, task)
 
 
 def test_a_stopped_run_says_where_it_goes_on_from(tmp_path, capsys, disk, undisturbed):
     disk.full = lambda arrays: of_a_checkpoint(arrays) or "epoch" in arrays
-    task = toy.Task(steps_per_epoch=STEPS, dropout=0.3)
+    task = as_new()
     toy.send_at(task, STOP, signal.SIGTERM)
     assert not train(tmp_path, task)[0].finished
     line = "stopped by SIGTERM after step 14; the same command goes on from step 4"
@@ -668,7 +696,7 @@ def test_a_run_whose_loss_is_not_finite_keeps_its_best_weights_if_it_can(
     tmp_path, disk
 ):
     disk.full = lambda arrays: "epoch" in arrays and not disk.failures
-    task = toy.Task(steps_per_epoch=STEPS, bad_step=7)
+    task = as_new(bad_step=7)
     with pytest.raises(loop.NonFiniteLossError):
         train(tmp_path, task, checkpoint_every_steps=None)
     # The last checkpoint is the one of step 0, and the epoch will be computed again.
@@ -677,14 +705,14 @@ def test_a_run_whose_loss_is_not_finite_keeps_its_best_weights_if_it_can(
 
 def test_a_run_that_can_write_no_checkpoint_does_not_begin(tmp_path, disk):
     disk.full = lambda arrays: True
-    task = toy.Task(steps_per_epoch=STEPS)
+    task = new_task()
     with pytest.raises(
         workdir.WorkdirError, match="not begun: .*step-00000000.npz .*make room"
     ):
         train(tmp_path, task)
     assert task.traces == 0
     disk.full = lambda arrays: False
-    assert train(tmp_path, task, epochs=1)[0].finished
+    assert train(tmp_path, epochs=1)[0].finished
 
 
 def remove_checkpoints(folder):
@@ -710,15 +738,11 @@ def numbered(arrays):
     return found
 
 
-def test_a_run_of_0_1_goes_on(tmp_path, undisturbed):
-    train(tmp_path, epochs=2)
-    folder = tmp_path / "checkpoints"
-    for path in folder.glob("*.npz"):
+def test_a_run_of_0_1_goes_on(half, undisturbed):
+    for path in (half / "checkpoints").glob("*.npz"):
         arrays = numbered(array_files.load(path))
         np.savez(path, **arrays)
-    result, task = train(tmp_path)
-    assert result == undisturbed[0]
-    np.testing.assert_array_equal(values(task), undisturbed[1])
+    assert_same(undisturbed, *train(half))
 
 
 def lead_all_astray(folder):
@@ -754,26 +778,21 @@ def put_those_of_another_model_in_place(folder):
         ),
     ],
 )
-def test_a_run_whose_checkpoints_are_of_no_use_does_not_begin_anew(
-    tmp_path, capsys, harm, told
-):
-    train(tmp_path, epochs=2)
-    harm(tmp_path)
-    (tmp_path / "checkpoints").mkdir(exist_ok=True)
+def test_a_run_whose_checkpoints_are_of_no_use_does_not_begin_anew(half, harm, told):
+    harm(half)
+    (half / "checkpoints").mkdir(exist_ok=True)
     before = {
-        p: p.is_symlink() or p.read_bytes()
-        for p in (tmp_path / "checkpoints").iterdir()
+        p: p.is_symlink() or p.read_bytes() for p in (half / "checkpoints").iterdir()
     }
-    table = (tmp_path / "metrics.csv").read_bytes()
-    task = toy.Task(steps_per_epoch=STEPS, dropout=0.3)
+    table = (half / "metrics.csv").read_bytes()
+    task = new_task()
     for _ in range(2):
         with pytest.raises(workdir.WorkdirError, match=told):
-            train(tmp_path, task)
+            train(half, task)
     after = {
-        p: p.is_symlink() or p.read_bytes()
-        for p in (tmp_path / "checkpoints").iterdir()
+        p: p.is_symlink() or p.read_bytes() for p in (half / "checkpoints").iterdir()
     }
-    assert after == before and (tmp_path / "metrics.csv").read_bytes() == table
+    assert after == before and (half / "metrics.csv").read_bytes() == table
     assert task.traces == 0
 
 
@@ -794,17 +813,16 @@ def put_a_former_best_in_place(path):
 @pytest.mark.parametrize("harm", [remove_best, damage_best])
 @pytest.mark.parametrize("epochs", [2, 4])
 def test_best_weights_that_are_lost_are_told_when_the_run_goes_on(
-    tmp_path, capsys, harm, epochs
+    tmp_path, half_way, capsys, harm, epochs
 ):
-    task = toy.Task(steps_per_epoch=STEPS, dropout=0.3)
-    losses = [3.0, 1.0, 5.0, 4.0] if epochs == 4 else [1.0, 3.0]
-    losses_of(task, losses)
-    train(tmp_path, task, epochs=2)
-    best = tmp_path / "checkpoints" / checkpoints.BEST
+    trained = half_way((3.0, 1.0) if epochs == 4 else (1.0, 3.0))
+    folder = shutil.copytree(trained, tmp_path / "run")
+    best = folder / "checkpoints" / checkpoints.BEST
     harm(best)
     capsys.readouterr()
-    weights = losses_of(task, losses[2:])
-    result, task = train(tmp_path, task, epochs=epochs)
+    task = as_new()
+    weights = losses_of(task, [5.0, 4.0])
+    result, task = train(folder, task, epochs=epochs)
     output = capsys.readouterr().out
     assert (
         f"{best} lacks the weights of the best epoch"
@@ -813,32 +831,29 @@ def test_best_weights_that_are_lost_are_told_when_the_run_goes_on(
     assert best.with_name("best.npz.unreadable").exists() == (harm is damage_best)
     assert (result.best_epoch, result.lost_epoch) == (4, 2) if epochs == 4 else (2, 1)
     last = weights[1] if epochs == 4 else values(task)
-    checkpoints.load_best(tmp_path, task.model)
+    checkpoints.load_best(folder, task.model)
     np.testing.assert_array_equal(values(task), last)
 
 
-def test_weights_of_another_epoch_are_not_taken_for_the_best(tmp_path, capsys):
-    task = toy.Task(steps_per_epoch=STEPS)
-    losses_of(task, [3.0, 1.0, 4.0, 3.5])
-    train(tmp_path, task, epochs=2)
-    put_a_former_best_in_place(tmp_path / "checkpoints" / checkpoints.BEST)
-    result, _ = train(tmp_path, task, epochs=4)
+def test_weights_of_another_epoch_are_not_taken_for_the_best(
+    tmp_path, half_way, capsys
+):
+    folder = shutil.copytree(half_way((3.0, 1.0)), tmp_path / "run")
+    put_a_former_best_in_place(folder / "checkpoints" / checkpoints.BEST)
+    task = as_new()
+    losses_of(task, [4.0, 3.5])
+    result, _ = train(folder, task, epochs=4)
     assert "best epoch, 2 (loss 1): they are lost; kept are those of epoch 1" in (
         capsys.readouterr().out
     )
     assert (result.best_epoch, result.best_loss, result.lost_epoch) == (1, 3.0, 2)
 
 
-def test_best_weights_of_a_checkpoint_to_come_are_no_loss(
-    tmp_path, capsys, undisturbed
-):
+def test_best_weights_of_a_checkpoint_to_come_are_no_loss(half, capsys, undisturbed):
     """A process was killed between the two; or the checkpoint is damaged."""
-    train(tmp_path, epochs=2)
-    cut_short = tmp_path / "checkpoints" / "step-00000010.npz"
+    cut_short = half / "checkpoints" / "step-00000010.npz"
     cut_short.write_bytes(cut_short.read_bytes()[:-1])
-    result, task = train(tmp_path)
-    assert result == undisturbed[0]
-    np.testing.assert_array_equal(values(task), undisturbed[1])
+    assert_same(undisturbed, *train(half))
     assert "lacks the weights" not in capsys.readouterr().out
 
 

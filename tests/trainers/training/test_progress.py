@@ -238,7 +238,7 @@ def test_events_that_cannot_be_written_once_more_either_are_told(folder, monkeyp
     shown = begin(folder, out)
     go(shown, 4)
     # As if they had never come there.
-    monkeypatch.setattr(events, "_files", lambda _: [])
+    monkeypatch.setattr(events, "event_files", lambda _: [])
     shown.close()
     assert "cannot be written (14 events of 14 are not in its files)" in out.getvalue()
 

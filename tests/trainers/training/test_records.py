@@ -35,12 +35,9 @@ class Runs:
     """Trains the toy task again and again, in one process, from the same weights, traced once."""
 
     def __init__(self, patch):
-        self.task = toy.Task(steps_per_epoch=STEPS, dropout=0.3)
-        self.display = self.task.display
-        self.optimizer = toy.optimizer_of("sgd")
-        self.trainer = Trainer(self.task, self.optimizer, clip_norm=0.3)
-        self.variables = self.task.model.variables + self.optimizer.variables
-        self.first = [variable.numpy() for variable in self.variables]
+        task = toy.Task(steps_per_epoch=STEPS, dropout=0.3)
+        self.display = task.display
+        self.traced = toy.Traced(Trainer(task, toy.optimizer_of("sgd"), clip_norm=0.3))
         patch.setattr(progress, "draw_curves", lambda *_: None)
         # In the loop's thread, so that the n-th operation is the same one in each run.
         patch.setattr(
@@ -49,8 +46,7 @@ class Runs:
 
     def __call__(self, folder, *, epochs=EPOCHS, log=2, save=2, kill=None, stop=None):
         """Trains; is killed before the `kill`-th, or told to stop at the `stop`-th, record."""
-        for variable, value in zip(self.variables, self.first, strict=True):
-            variable.assign(value)
+        trainer = self.traced.as_new()
         left = folder.with_name(f"{folder.name}-left")
         calls = []
 
@@ -63,12 +59,12 @@ class Runs:
                 signals.received = "SIGTERM"
             return self.display(metrics)
 
-        self.task.display = display
+        trainer.task.display = display
         signals = loop.StopSignals()
         try:
             with workdir.open_workdir(folder, {}) as opened:
                 loop.fit(
-                    self.trainer,
+                    trainer,
                     schedules.Schedule(patience=1, average=True),
                     opened,
                     epochs=epochs,

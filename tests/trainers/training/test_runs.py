@@ -38,12 +38,16 @@ SIZES = dict(
     auxiliary_every=1,
     dilation_rate=(1,),
 )
+WITHOUT_DROPOUT = dict.fromkeys(
+    ("embedding_dropout", "dropout", "recurrent_dropout", "output_dropout"), 0.0
+)
 
 
 def small_corpus(folder):
+    """Texts of 102 tokens: two streams of whole windows, whose steps are traced once."""
     (folder / "corpus").mkdir()
     for name in ("train", "valid", "test"):
-        (folder / "corpus" / f"{name}.txt").write_text("a b c d\n" * 20)
+        (folder / "corpus" / f"{name}.txt").write_text("a b c d\n" * 20 + "a\n")
     return folder / "corpus"
 
 
@@ -54,7 +58,7 @@ def corpus(tmp_path):
 
 def small_config():
     loaded = configs.load("text", "small_levels")
-    loaded.model.update(SIZES)
+    loaded.model.update(SIZES | WITHOUT_DROPOUT)
     loaded.data.update(batch_size=2, window=10, horizon=2, history="zero")
     loaded.evaluation.update(batch_size=2, exact_batch_size=2, exact_chunk=8)
     loaded.training.epochs = 1
@@ -144,17 +148,17 @@ def test_a_run_may_leave_the_test_text_unread(config, corpus, tmp_path, monkeypa
         (
             "data",
             {"batch_size": 800},
-            r"the training text \(.*train.txt\) holds 100 tokens, 0 in each of "
+            r"the training text \(.*train.txt\) holds 102 tokens, 0 in each of "
             "config.data.batch_size=800 streams; .*at least 11 .* config.data.window=10: "
             "use --config.data.batch_size=9, or give more text",
         ),
         (
             "data",
             {"window": 60},
-            "50 in each of config.data.batch_size=2 streams; .*at least 61 .*: use "
-            "--config.data.batch_size=1 or --config.data.window=49, or give more text",
+            "51 in each of config.data.batch_size=2 streams; .*at least 61 .*: use "
+            "--config.data.batch_size=1 or --config.data.window=50, or give more text",
         ),
-        ("data", {"window": 200}, ": use --config.data.window=49, or give more text"),
+        ("data", {"window": 200}, ": use --config.data.window=50, or give more text"),
         (
             "data",
             {"window": 200, "horizon": 150},
@@ -217,14 +221,6 @@ def test_a_model_that_cannot_fit_is_told_before_it_is_built(
     monkeypatch.setattr(experiment.models, "build", None)
     with pytest.raises(ValueError, match="parameters is read in .* .cgroup limit"):
         experiment.load_trained(epath.Path(tmp_path / "run"))
-
-
-def test_a_model_that_may_not_fit_is_trained_with_a_warning(train, monkeypatch, capsys):
-    monkeypatch.setattr(
-        runs.memory, "check_training", lambda *_: "warning: it may be too large"
-    )
-    train()
-    assert "warning: it may be too large" in capsys.readouterr().out.splitlines()
 
 
 @pytest.mark.parametrize(
@@ -371,6 +367,12 @@ def test_fewer_levels_are_told_before_training(introduction, config):
     assert told in introduction().splitlines()
 
 
+def test_a_model_that_may_not_fit_is_trained_with_a_warning(introduction, monkeypatch):
+    warning = "warning: it may be too large"
+    monkeypatch.setattr(runs.memory, "check_training", lambda *_: warning)
+    assert warning in introduction().splitlines()
+
+
 def test_a_run_in_bfloat16_with_a_head_goes_on_as_if_it_had_never_stopped(
     train, config, tmp_path, capsys, monkeypatch
 ):
@@ -391,6 +393,7 @@ def test_a_run_in_bfloat16_with_a_head_goes_on_as_if_it_had_never_stopped(
 
     monkeypatch.setattr(experiment.models, "build", build_the_same)
     mixture = dict(experts=2, latent_dropout=0.3, epsilon=1e-8)
+    config.model.update(dict.fromkeys(WITHOUT_DROPOUT, 0.3))
     config.model.update(dtype="mixed_bfloat16", head="mixture", mixture=mixture)
     config.data.update(horizon=0, history="carried")  # a checkpoint keeps the state too
     results = []
@@ -530,9 +533,8 @@ def test_best_weights_that_are_lost_are_not_scored_as_the_best(
     assert array_files.load(best)["epoch"] == 2
 
 
-def test_a_finished_run_whose_files_are_lost_says_so(train, tmp_path, capsys):
-    train()
-    folder = tmp_path / "run" / "checkpoints"
+def test_a_finished_run_whose_files_are_lost_says_so(train, finished, capsys):
+    folder = finished / "checkpoints"
     for path in folder.glob("step-*"):
         path.unlink()
     train()
@@ -569,7 +571,7 @@ def test_the_large_presets_train_and_ask_for_a_gpu(
     config.model.update(
         units=6, output_units=4, embedding_units=4, depth=4, auxiliary_every=2
     )
-    config.data.update(batch_size=2, window=49, horizon=4)
+    config.data.update(batch_size=2, window=50, horizon=4)
     config.evaluation.update(batch_size=2, exact_chunk=32)
     config.training.update(epochs=1, log_every_steps=1)
     train_run(config, tmp_path / "run", corpus)
@@ -728,12 +730,12 @@ def test_a_folder_in_which_a_run_is_at_work_is_refused(train, config, tmp_path):
             train()
 
 
-def test_a_run_is_bound_to_its_text(train, corpus, tmp_path, capsys):
-    train()
-    folder = epath.Path(tmp_path / "run")
+def test_a_run_is_bound_to_its_text(train, corpus, finished, capsys):
+    folder = epath.Path(finished)
     kept = json.loads((folder / "corpus.json").read_text())
     assert set(kept["sha256"]) == {"train", "validation", "test"}
-    (corpus / "valid.txt").write_text("d c b a\n" * 20)  # the same words
+    same_words = (corpus / "valid.txt").read_text().replace("a b", "b a")
+    (corpus / "valid.txt").write_text(same_words)
     for use in (train, lambda: experiment.evaluate(folder, str(corpus), ("exact",))):
         with pytest.raises(WorkdirError, match=r"on another text \(validation\)"):
             use()
@@ -749,18 +751,17 @@ def test_a_run_is_bound_to_its_text(train, corpus, tmp_path, capsys):
         train()
 
 
-def test_a_damaged_result_is_set_aside_and_scored_again(train, tmp_path, capsys):
-    train()
-    summary = capsys.readouterr().out.splitlines()[-1]
-    file = tmp_path / "run" / "result.json"
+def test_a_damaged_result_is_set_aside_and_scored_again(train, finished, capsys):
+    file = finished / "result.json"
     before = json.loads(file.read_text())
+    summary = before["summary"]
     content = file.read_bytes()[:-20]
     file.write_bytes(content)
     train()
     told = capsys.readouterr().out
     assert f"{file} is damaged: it is cut off; " in told and summary in told
     assert json.loads(file.read_text())["scores"] == before["scores"]
-    assert (tmp_path / "run" / "result.json.unreadable").read_bytes() == content
+    assert (finished / "result.json.unreadable").read_bytes() == content
 
 
 def _replace(old, new):
@@ -796,10 +797,11 @@ DAMAGES = [
 ]
 
 
-def test_a_damaged_file_of_a_run_is_named_by_all_that_need_it(train, corpus, tmp_path):
+def test_a_damaged_file_of_a_run_is_named_by_all_that_need_it(
+    train, corpus, finished, tmp_path
+):
     """And left as it is: what the weights go with cannot be made again."""
-    train()
-    folder = epath.Path(tmp_path / "run")
+    folder = epath.Path(finished)
     uses = [
         train,
         lambda: experiment.evaluate(folder, str(corpus), ("exact",)),
@@ -824,9 +826,8 @@ def test_a_damaged_file_of_a_run_is_named_by_all_that_need_it(train, corpus, tmp
     assert not (tmp_path / "served").exists()
 
 
-def test_a_result_of_other_content_is_named_by_an_export(train, tmp_path):
-    train()
-    folder = epath.Path(tmp_path / "run")
+def test_a_result_of_other_content_is_named_by_an_export(finished, tmp_path):
+    folder = epath.Path(finished)
     file = folder / "result.json"
     for content in (
         b"",

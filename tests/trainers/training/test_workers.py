@@ -13,6 +13,7 @@ from tests.trainers.training import toy
 from trainers.training import followers, workers
 
 LIMIT = 60  # seconds; after this a worker hangs
+WHOLE = "--whole=1"  # windows of one length, whose steps are traced once
 
 
 @pytest.fixture(scope="module")
@@ -39,7 +40,7 @@ def together(forking, folder, extra, *flags):
     ports = ["--ports", *map(str, free_ports(3))]
     started, files = [], []
     for index in range(2):
-        own = [f"--workdir={folder / 'run'}", f"--index={index}", *ports, *flags]
+        own = [f"--workdir={folder / 'run'}", f"--index={index}", *ports, *flags, WHOLE]
         files.append([folder / f"{name}{index}" for name in ("out", "err")])
         for file in files[-1]:
             file.unlink(missing_ok=True)
@@ -70,7 +71,7 @@ def undisturbed(forking, tmp_path_factory):
 
 def test_two_workers_of_a_replica_end_as_one_of_two(forking, undisturbed, tmp_path):
     files = tmp_path / "out", tmp_path / "err"
-    flags = [f"--workdir={tmp_path / 'run'}", "--replicas=2"]
+    flags = [f"--workdir={tmp_path / 'run'}", "--replicas=2", WHOLE]
     process = forking.Process(target=toy.in_files, args=(flags, *files))
     process.start()
     process.join(LIMIT)

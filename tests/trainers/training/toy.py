@@ -15,6 +15,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from tests import pictures
 from trainers import optimizers
 from trainers.data import stores
 from trainers.training import (
@@ -66,21 +67,27 @@ class Model(keras.Model):
 
 
 class Task:
-    """Predicts random ids; the last window of an epoch is shorter than the others."""
+    """Predicts random ids; the last window of an epoch is shorter unless all are `whole`."""
 
     unit = "tokens"
     evaluation_steps, scoring = 2.0, 2.0
     stages, allows_rewrites = WHOLE, True
 
     def __init__(
-        self, batch_size=4, steps_per_epoch=5, dropout=0.0, seed=0, bad_step=None
+        self,
+        batch_size=4,
+        steps_per_epoch=5,
+        dropout=0.0,
+        seed=0,
+        bad_step=None,
+        whole=False,
     ):
         self.model = Model(dropout, seed)
         self.steps_per_epoch = steps_per_epoch
         self.batch_size = batch_size
         self.bad_step = bad_step
         self.traces = 0
-        length = steps_per_epoch * WINDOW
+        length = steps_per_epoch * WINDOW + whole
         generator = np.random.default_rng(1)
         self.ids = generator.integers(0, VOCABULARY, (batch_size, length)).astype(
             "int32"
@@ -136,6 +143,34 @@ def optimizer_of(name):
     return optimizers.SGD(1.0, weight_decay=1e-3, averages=True)
 
 
+def variables_of(trainer):
+    return [*trainer.task.model.variables, *trainer.optimizer.variables]
+
+
+class Traced:
+    """A trainer of the toy task, whose steps are traced once for many runs.
+
+    Args:
+        trainer: a new one, which is to be used by `as_new` alone.
+    """
+
+    def __init__(self, trainer):
+        self.trainer = trainer
+        self._first = [variable.numpy() for variable in variables_of(trainer)]
+
+    def as_new(self):
+        """Returns the trainer with its first values and without what a test gave its task."""
+        for variable, value in zip(
+            variables_of(self.trainer), self._first, strict=True
+        ):
+            variable.assign(value)
+        task = self.trainer.task
+        task.bad_step = None
+        for replaced in ("display", "evaluate"):
+            vars(task).pop(replaced, None)
+        return self.trainer
+
+
 def run(flags):
     """Trains as the flags say; returns what it comes to."""
     parser = argparse.ArgumentParser()
@@ -144,6 +179,7 @@ def run(flags):
     parser.add_argument("--replicas", type=int, default=1)
     parser.add_argument("--optimizer", default="sgd")
     parser.add_argument("--dropout", type=float, default=0.3)
+    parser.add_argument("--whole", type=int, default=0)
     parser.add_argument("--every_steps", type=int, default=2)
     parser.add_argument("--jit_compile", type=int, default=0)
     parser.add_argument("--killed_at", type=int)
@@ -186,7 +222,7 @@ def train_together(args):
 
 def train(args, strategy, team=workers.ALONE):
     with strategy.scope():
-        task = Task(dropout=args.dropout)
+        task = Task(dropout=args.dropout, whole=bool(args.whole))
         optimizer = optimizer_of(args.optimizer)
     if args.killed_at is not None:
         send_at(task, args.killed_at, signal.SIGKILL)
@@ -250,7 +286,8 @@ def keep_first(trainer, at_call, number):
 
 
 def in_files(flags, out, err):
-    """Trains as the flags say, with its output in files."""
+    """Trains as the flags say, with its output in files, in a process of its own."""
+    pictures.make_plain()
     for number, path in ((1, out), (2, err)):
         os.dup2(os.open(path, os.O_CREAT | os.O_WRONLY), number)
     sys.stdout, sys.stderr = open(1, "w"), open(2, "w")
