@@ -11,10 +11,10 @@ import keras
 import numpy as np
 from jax import numpy as jnp
 
+from keras_trellis.backend.jax_fixed_point import fixed_point as fixed_point
+from keras_trellis.backend.shared import *  # noqa: F403
 
-def is_ragged(value: Any) -> bool:
-    """Returns False: JAX has no ragged tensors."""
-    return False
+NAME = "jax"
 
 
 def is_sparse(value: Any) -> bool:
@@ -42,76 +42,24 @@ def to_tensor(value: Any) -> jax.Array:
     return jnp.asarray(array)
 
 
-def dtype_name(dtype: Any) -> str:
-    """Returns the name of any dtype, such as "float32"."""
-    return jnp.dtype(dtype).name
-
-
-def static_shape(tensor: jax.Array) -> tuple[int, ...]:
-    """Returns the shape."""
-    return tuple(tensor.shape)
-
-
-def with_dynamic_shape(
-    tensor: jax.Array, wanted: Any, static: Any, message: str
-) -> jax.Array:
-    """Returns the tensor: all sizes are known, and are checked before this."""
-    return tensor
-
-
-def static_value(number: Any) -> int:
-    """Returns an integer."""
-    return int(number)
-
-
-def with_static_shape(tensor: jax.Array, other: jax.Array) -> jax.Array:
-    """Returns the tensor: all shapes are known."""
-    return tensor
-
-
-def with_sizes(tensor: jax.Array, sizes: Any) -> jax.Array:
-    """Returns the tensor: all sizes are known."""
-    return tensor
-
-
-class Trackable:
-    """What an object with variables of its own derives from."""
-
-
-def cache_variables(begin: Callable[[], Any]) -> Any:
-    """Returns variables, not among a layer's weights, with the values of a nest of tensors."""
-    return keras.tree.map_structure(
-        lambda value: keras.Variable(
-            value, dtype=dtype_name(value.dtype), trainable=False
-        ),
-        begin(),
-    )
-
-
-def read(variable: keras.Variable) -> jax.Array:
-    """Returns the value of a variable of `cache_variables`."""
-    return variable.value
-
-
-def value(variable: keras.Variable) -> jax.Array:
-    """Returns the value of one of Keras's variables."""
-    return variable.value
-
-
-def register_as_tensor(kind: type) -> None:
-    """Does nothing: NumPy's protocol is enough."""
-
-
 def jitted(function: Callable, static: Sequence[str]) -> Callable:
     """Returns a function that is compiled once for each shape and each static value.
 
-    Called eagerly, a loop of JAX is compiled again each time, which takes seconds.
+    Called eagerly, a loop of JAX is compiled again each time, which takes seconds. Within another
+    program it is a part of that.
 
     Args:
         function: a function of arrays alone: the value of a variable that it read would stay.
         static: the names of the arguments that are no arrays, and can be hashed.
     """
-    return jax.jit(function, static_argnames=static)
+    program = jax.jit(function, static_argnames=static)
+
+    def call(*arguments: Any, **named: Any) -> Any:
+        leaves = jax.tree.leaves((arguments, named))
+        is_traced = any(isinstance(leaf, jax.core.Tracer) for leaf in leaves)
+        return (function if is_traced else program)(*arguments, **named)
+
+    return call
 
 
 def tanh(tensor: jax.Array) -> jax.Array:
@@ -139,16 +87,6 @@ def take(values: jax.Array, places: Any, axis: int = 0) -> jax.Array:
 def argmax(values: jax.Array) -> jax.Array:
     """Returns the place of the largest of `[..., N]`, of equals the first: int32 `[...]`."""
     return jnp.argmax(values, axis=-1).astype("int32")
-
-
-def matmul(
-    one: jax.Array,
-    other: jax.Array,
-    transpose_one: bool = False,
-    transpose_other: bool = False,
-) -> jax.Array:
-    """Returns the product of two matrices, each transposed first if it says so."""
-    return (one.T if transpose_one else one) @ (other.T if transpose_other else other)
 
 
 def custom_gradient(function: Callable) -> Callable:
@@ -263,16 +201,6 @@ def fold_blocks(
     return sums
 
 
-def num_replicas() -> int:
-    """Returns 1: Keras's distribution on JAX has one program over all devices."""
-    return 1
-
-
-def replica_sum(value: jax.Array) -> jax.Array:
-    """Returns the value, which is that of all devices."""
-    return value
-
-
 def verified(tensor: jax.Array, holds: Any, message: str, *data: Any) -> Any:
     """Returns a tensor once something holds.
 
@@ -295,33 +223,6 @@ def verified(tensor: jax.Array, holds: Any, message: str, *data: Any) -> Any:
     if not holds:
         raise ValueError(" ".join([message, *map(str, data)]))
     return tensor
-
-
-def next_seed(
-    seed_generator: keras.random.SeedGenerator,
-) -> keras.random.SeedGenerator:
-    """Returns the generator, of which each mask is a draw."""
-    return seed_generator
-
-
-def dropout_mask(
-    seed: keras.random.SeedGenerator,
-    name: str,
-    rate: float,
-    shape: Sequence[int],
-    dtype: Any,
-) -> jax.Array:
-    """Returns a mask of inverted dropout: 0 with probability `rate`, else 1 / (1 - rate).
-
-    Args:
-        seed: the generator, which is advanced.
-        name: the name of the random stream, which decides nothing here.
-        rate: the probability of a zero, in [0, 1).
-        shape: the mask's shape.
-        dtype: the mask's type.
-    """
-    is_retained = keras.random.uniform(shape, seed=seed) >= rate
-    return is_retained.astype(dtype) / jnp.asarray(1 - rate, dtype)
 
 
 def row_seeds(number: int | None, rows: int) -> jax.Array:

@@ -16,6 +16,8 @@ import tensorflow as tf
 
 from keras_trellis.types import Number
 
+NAME = "tensorflow"
+
 _GENERATOR = "philox"
 
 Shape: TypeAlias = Sequence[Number] | tf.Tensor

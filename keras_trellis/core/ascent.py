@@ -8,7 +8,7 @@ from typing import Any
 import keras
 from keras import ops
 
-from keras_trellis import backend
+from keras_trellis.backend import current as backend
 from keras_trellis.types import Number, State
 
 

@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 import keras
 from keras import ops
 
-from keras_trellis import backend
+from keras_trellis.backend import current as backend
 from keras_trellis.types import Number, Tensor
 
 Sizes: TypeAlias = Sequence[Number | None]

@@ -11,7 +11,8 @@ from typing import Any
 
 import keras
 
-from keras_trellis import arguments, backend
+from keras_trellis import arguments
+from keras_trellis.backend import current as backend
 from keras_trellis.types import Number, Tensor
 
 

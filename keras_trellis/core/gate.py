@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 import keras
 
-from keras_trellis import backend
+from keras_trellis.backend import current as backend
 from keras_trellis.types import State, Tensor
 
 Activation = str | Callable[[Tensor], Tensor]

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from keras import ops
 
-from keras_trellis import backend
+from keras_trellis.backend import current as backend
 from keras_trellis.core.convolution import last_steps, pad_left, time_steps, zero_rows
 from keras_trellis.types import State, Tensor
 

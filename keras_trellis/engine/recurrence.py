@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 import tensorflow as tf
 
-from keras_trellis.backend import with_static_shape
+from keras_trellis.backend.tensorflow import with_static_shape
 from keras_trellis.core.convolution import rows
 from keras_trellis.core.recurrence import (
     Reads,

@@ -6,7 +6,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from keras_trellis.backend import with_static_shape
+from keras_trellis.backend.tensorflow import with_static_shape
 from keras_trellis.core.recurrence import Recurrent, Step, block_size
 from keras_trellis.engine import time_loop
 from keras_trellis.engine.gradients import only_first

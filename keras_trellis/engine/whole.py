@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
-from keras_trellis.backend import with_static_shape
+from keras_trellis.backend.tensorflow import with_static_shape
 from keras_trellis.core import masks
 from keras_trellis.core.convolution import last_steps, repeated, time_steps, zeros
 from keras_trellis.core.network import Network, Weights

@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from keras_trellis import backend
+from keras_trellis.backend import current as backend
 
 if backend.NAME != "tensorflow":
     raise ImportError(

@@ -8,7 +8,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from keras_trellis.backend import with_static_shape
+from keras_trellis.backend.tensorflow import with_static_shape
 from keras_trellis.export.weights import Weights
 from keras_trellis.models import passes
 

@@ -10,7 +10,8 @@ from typing import Any
 import keras
 from keras import ops
 
-from keras_trellis import arguments, backend
+from keras_trellis import arguments
+from keras_trellis.backend import current as backend
 from keras_trellis.core import checks
 from keras_trellis.core.precision import at_least_float32
 from keras_trellis.heads.blockwise import Chain, add_blockwise_nll, blockwise_nll

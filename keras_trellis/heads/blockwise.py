@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from keras import ops
 
-from keras_trellis import backend
+from keras_trellis.backend import current as backend
 from keras_trellis.core import checks
 from keras_trellis.core.precision import at_least_float32
 from keras_trellis.heads.head import dense_logits, log_add_exp

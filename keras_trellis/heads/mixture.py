@@ -9,7 +9,8 @@ from typing import Any
 import keras
 from keras import ops
 
-from keras_trellis import arguments, backend
+from keras_trellis import arguments
+from keras_trellis.backend import current as backend
 from keras_trellis.core import checks, dropout
 from keras_trellis.core.precision import at_least_float32
 from keras_trellis.heads.blockwise import blockwise_nll

@@ -11,7 +11,8 @@ from typing import Any
 import keras
 from keras import ops
 
-from keras_trellis import arguments, backend
+from keras_trellis import arguments
+from keras_trellis.backend import current as backend
 from keras_trellis.core import checks, masks
 from keras_trellis.core.convolution import time_steps
 from keras_trellis.types import Number, State, Tensor

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from keras_trellis import backend
+from keras_trellis.backend import current as backend
 from keras_trellis.core import trellis
 from keras_trellis.core.network import Network, Weights
 from keras_trellis.types import Cache, State, Tensor
@@ -17,7 +17,10 @@ if TYPE_CHECKING or backend.NAME == "tensorflow":
 else:
     from keras_trellis.core import equilibrium
 
-    # Eagerly JAX would compile the loop of the solver anew in each call.
+    # Eagerly JAX would compile a loop anew in each call.
+    _TRELLIS_OPTIONS = ["network", "stops", "num_outputs", "recompute"]
+    _run = backend.jitted(trellis.trellis, _TRELLIS_OPTIONS)
+    _stream = backend.jitted(trellis.stream, ["network"])
     settle = backend.jitted(equilibrium.settle, ["network", "num_outputs", "solver"])
     stream_settled = backend.jitted(equilibrium.stream, ["network", "solver"])
 
@@ -36,7 +39,7 @@ def run(
     if backend.NAME == "tensorflow":
         options["training"] = training
         return whole.run(network, weights, sequences, initial, mask, **options)
-    return trellis.trellis(network, weights, sequences, initial, mask, **options)
+    return _run(network, weights, sequences, initial, mask, **options)
 
 
 def stream(
@@ -53,4 +56,4 @@ def stream(
         return streaming.run(
             network, weights, sequences, cache, mask, training=training
         )
-    return trellis.stream(network, weights, sequences, cache, mask)
+    return _stream(network, weights, sequences, cache, mask)

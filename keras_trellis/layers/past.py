@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 import keras
 from keras import ops
 
-from keras_trellis import backend
+from keras_trellis.backend import current as backend
 from keras_trellis.core import masks, no_steps
 from keras_trellis.core.convolution import time_steps, zero_rows
 from keras_trellis.layers.inputs import check_cache

@@ -9,7 +9,7 @@ import keras
 import numpy as np
 from keras import ops
 
-from keras_trellis import backend
+from keras_trellis.backend import current as backend
 from keras_trellis.layers.hooks import SequenceHooks
 from keras_trellis.types import State, Tensor
 

@@ -189,7 +189,7 @@ class TrellisLayer(TrellisBase):
             sequences,
             initial_state,
             mask,
-            stops=levels,
+            stops=tuple(levels),
             num_outputs=num_outputs,
             training=training,
             recompute=self.recompute,

@@ -9,7 +9,8 @@ from typing import Any, ClassVar
 import keras
 from keras import ops
 
-from keras_trellis import arguments, backend
+from keras_trellis import arguments
+from keras_trellis.backend import current as backend
 from keras_trellis.core import caches, gates, kernels
 from keras_trellis.core.constructors import constructor
 from keras_trellis.core.convolution import rows

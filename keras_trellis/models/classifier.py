@@ -10,7 +10,8 @@ from typing import Any
 import keras
 from keras import ops
 
-from keras_trellis import arguments, backend, heads
+from keras_trellis import arguments, heads
+from keras_trellis.backend import current as backend
 from keras_trellis.core import checks, dropout, masks
 from keras_trellis.core.convolution import masked
 from keras_trellis.core.dropout import Rate, generator_for

@@ -12,7 +12,8 @@ from typing import Any
 import keras
 from keras import ops
 
-from keras_trellis import backend, heads
+from keras_trellis import heads
+from keras_trellis.backend import current as backend
 from keras_trellis.models import losses
 from keras_trellis.models.losses import LossTerms
 from keras_trellis.types import Tensor

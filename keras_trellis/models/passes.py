@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from keras import ops
 
-from keras_trellis import backend
+from keras_trellis.backend import current as backend
 from keras_trellis.core import checks, dropout
 from keras_trellis.models import sequence_layer
 from keras_trellis.types import Tensor

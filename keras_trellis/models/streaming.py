@@ -8,7 +8,7 @@ from typing import Any
 
 from keras import ops
 
-from keras_trellis import backend
+from keras_trellis.backend import current as backend
 from keras_trellis.core import checks
 from keras_trellis.models import generation, passes
 from keras_trellis.models.targets import begun, where_valid

@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 import keras
 from keras import ops
 
-from keras_trellis import backend
+from keras_trellis.backend import current as backend
 from keras_trellis.core.constructors import constructor
 from keras_trellis.core.convolution import multiply
 from keras_trellis.core.recurrence import Recurrent, Step

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from keras import ops
 
-from keras_trellis import backend
+from keras_trellis.backend import current as backend
 from keras_trellis.core.convolution import masked
 from keras_trellis.core.precision import at_least_float32
 from keras_trellis.core.recurrence import Reads

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from keras_trellis import backend
+from keras_trellis.backend import current as backend
 from keras_trellis.core import recurrence
 from keras_trellis.core.recurrence import Recurrent, Step
 from keras_trellis.types import State, Tensor

@@ -11,7 +11,8 @@ import keras
 import numpy as np
 from keras import ops
 
-from keras_trellis import arguments, backend
+from keras_trellis import arguments
+from keras_trellis.backend import current as backend
 from keras_trellis.core import gates, masks, stack
 from keras_trellis.core.constructors import constructor
 from keras_trellis.core.convolution import last_steps, swapped

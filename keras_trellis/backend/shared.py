@@ -1,0 +1,116 @@
+"""What JAX and torch have in common: sizes are known, and Keras's own variables hold a cache."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import keras
+from keras import ops
+
+
+def is_ragged(value: Any) -> bool:
+    """Returns False: only TensorFlow has ragged tensors."""
+    return False
+
+
+def dtype_name(dtype: Any) -> str:
+    """Returns the name of any dtype, such as "float32"."""
+    return keras.backend.standardize_dtype(dtype)
+
+
+def static_shape(tensor: Any) -> tuple[int, ...]:
+    """Returns the shape."""
+    return tuple(tensor.shape)
+
+
+def with_dynamic_shape(tensor: Any, wanted: Any, static: Any, message: str) -> Any:
+    """Returns the tensor: all sizes are known, and are checked before this."""
+    return tensor
+
+
+def static_value(number: Any) -> int:
+    """Returns an integer."""
+    return int(number)
+
+
+def with_static_shape(tensor: Any, other: Any) -> Any:
+    """Returns the tensor: all shapes are known."""
+    return tensor
+
+
+def with_sizes(tensor: Any, sizes: Any) -> Any:
+    """Returns the tensor: all sizes are known."""
+    return tensor
+
+
+class Trackable:
+    """What an object with variables of its own derives from."""
+
+
+def cache_variables(begin: Callable[[], Any]) -> Any:
+    """Returns variables, not among a layer's weights, with the values of a nest of tensors."""
+    return keras.tree.map_structure(
+        lambda value: keras.Variable(
+            value, dtype=dtype_name(value.dtype), trainable=False
+        ),
+        begin(),
+    )
+
+
+def read(variable: keras.Variable) -> Any:
+    """Returns the value of a variable of `cache_variables`."""
+    return variable.value
+
+
+def value(variable: keras.Variable) -> Any:
+    """Returns the value of one of Keras's variables."""
+    return variable.value
+
+
+def register_as_tensor(kind: type) -> None:
+    """Does nothing: NumPy's protocol is enough."""
+
+
+def matmul(
+    one: Any, other: Any, transpose_one: bool = False, transpose_other: bool = False
+) -> Any:
+    """Returns the product of two matrices, each transposed first if it says so."""
+    return (one.T if transpose_one else one) @ (other.T if transpose_other else other)
+
+
+def num_replicas() -> int:
+    """Returns 1: a model is one program, over however many devices."""
+    return 1
+
+
+def replica_sum(value: Any) -> Any:
+    """Returns the value, which is that of all devices."""
+    return value
+
+
+def next_seed(
+    seed_generator: keras.random.SeedGenerator,
+) -> keras.random.SeedGenerator:
+    """Returns the generator, of which each mask is a draw."""
+    return seed_generator
+
+
+def dropout_mask(
+    seed: keras.random.SeedGenerator,
+    name: str,
+    rate: float,
+    shape: Sequence[int],
+    dtype: Any,
+) -> Any:
+    """Returns a mask of inverted dropout: 0 with probability `rate`, else 1 / (1 - rate).
+
+    Args:
+        seed: the generator, which is advanced.
+        name: the name of the random stream, which decides nothing here.
+        rate: the probability of a zero, in [0, 1).
+        shape: the mask's shape.
+        dtype: the mask's type.
+    """
+    is_retained = keras.random.uniform(shape, seed=seed) >= rate
+    return ops.cast(is_retained, dtype) / ops.cast(1 - rate, dtype)

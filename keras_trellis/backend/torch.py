@@ -1,0 +1,232 @@
+"""torch: eager, so that values are seen and loops are Python's."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import keras
+import numpy as np
+import torch
+from keras import ops
+
+from keras_trellis.backend.shared import *  # noqa: F403
+
+NAME = "torch"
+
+
+def is_sparse(value: Any) -> bool:
+    """Returns whether a value is a sparse tensor of torch."""
+    return isinstance(value, torch.Tensor) and value.layout != torch.strided
+
+
+def to_tensor(value: Any) -> torch.Tensor:
+    """Returns a value as a tensor, of its own dtype.
+
+    Raises:
+        TypeError, ValueError: it is no array.
+    """
+    if isinstance(value, (keras.Variable, torch.Tensor)):
+        return ops.convert_to_tensor(value)
+    array = np.asarray(value)
+    return ops.convert_to_tensor(array, dtype=array.dtype.name)
+
+
+def fixed_point(
+    find: Callable[..., tuple[torch.Tensor, Any]],
+    function: Callable[[torch.Tensor, Any], torch.Tensor],
+    guess: torch.Tensor,
+    parameters: Any,
+    solved: torch.Tensor | None,
+) -> tuple[torch.Tensor, Any]:
+    """Returns z with z = f(z, a); its gradient is that of the iterations.
+
+    Args:
+        find: `core.fixed_point.solve` with its tolerance and bound.
+        function: f.
+        guess: the first iterate.
+        parameters: a, a nest of tensors.
+        solved: as for `solve`.
+
+    Returns:
+        z, and how far it came.
+    """
+    return find(lambda z: function(z, parameters), guess, solved=solved)
+
+
+def jitted(function: Callable, static: Sequence[str]) -> Callable:
+    """Returns the function: it needs no compilation."""
+    return function
+
+
+tanh = torch.tanh
+"""The hyperbolic tangent."""
+
+
+def gather_steps(sequences: torch.Tensor, places: torch.Tensor) -> torch.Tensor:
+    """Returns the steps of `[B, T, ...]` at places `[B, n]` of each row: `[B, n, ...]`."""
+    channels = sequences.ndim - places.ndim
+    places = places.reshape(places.shape + (1,) * channels)
+    return torch.take_along_dim(sequences, places.long(), dim=1)
+
+
+def split(
+    tensor: torch.Tensor, sizes: Sequence[int], axis: int = -1
+) -> list[torch.Tensor]:
+    """Returns the parts of a tensor that have these sizes along an axis."""
+    return list(torch.split(tensor, list(sizes), axis))
+
+
+def take(values: torch.Tensor, places: Any, axis: int = 0) -> torch.Tensor:
+    """Returns the slices along an axis at places, integers of any shape, each within the axis."""
+    return ops.take(values, places, axis)
+
+
+def argmax(values: torch.Tensor) -> torch.Tensor:
+    """Returns the place of the largest of `[..., N]`, of equals the first: int32 `[...]`."""
+    return torch.argmax(values, -1).int()
+
+
+def custom_gradient(function: Callable) -> Callable:
+    """Returns a function with a gradient of its own.
+
+    Args:
+        function: from tensors to a tuple of tensors, and to the function from the gradients with
+            respect to these to those with respect to the arguments.
+    """
+
+    class WithRule(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, *arguments: torch.Tensor) -> tuple:
+            # A result that is an argument needs a node of its own.
+            results, ctx.rule = function(*arguments)
+            return tuple(
+                result.view_as(result)
+                if any(result is argument for argument in arguments)
+                else result
+                for result in results
+            )
+
+        @staticmethod
+        @torch.autograd.function.once_differentiable
+        def backward(ctx: Any, *sums: torch.Tensor) -> tuple:
+            return tuple(ctx.rule(*sums))
+
+    return WithRule.apply
+
+
+def compiled(function: Callable, model: Any, sizes: Sequence[str]) -> Callable:
+    """Returns a function that records nothing for a gradient.
+
+    Args:
+        function: a function of tensors that reads the variables of a model.
+        model: the model.
+        sizes: the names of the arguments that are sizes, given by name.
+    """
+    return torch.no_grad()(function)
+
+
+class _Block(NamedTuple):
+    """Consecutive rows, or words, of `[N, ...]`: those from `begin` to `end`."""
+
+    begin: int
+    end: int
+
+    def slice(self, values: torch.Tensor, other: float = 0) -> torch.Tensor:
+        """Returns the block's rows of `[N, ...]`; there are no others."""
+        return values[self.begin : self.end]
+
+    def places(self, size: int) -> torch.Tensor:
+        """Returns which of N rows the block has, int32."""
+        return ops.arange(self.begin, self.end, dtype="int32")
+
+    def only(self, values: torch.Tensor, other: float) -> torch.Tensor:
+        """Returns `[..., rows of the block]`: all of them count."""
+        return values
+
+    def add_to(self, values: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
+        """Adds rows to `[N, ...]` at the places of the block."""
+        values = values.clone()
+        values[self.begin : self.end] += rows
+        return values
+
+
+def fold_blocks(
+    body: Callable[[Any, Any], Any],
+    sums: Any,
+    row_range: tuple[Any, Any],
+    limit: int,
+    size: int,
+) -> Any:
+    """Applies a function to one block of rows after another.
+
+    Args:
+        body: (block, sums) to the next sums. A block has `slice`, `places`, `only` and `add_to`.
+        sums: a nest of tensors.
+        row_range: the first row, and the one after the last.
+        limit: the most rows of a block.
+        size: N, the number of all rows.
+
+    Returns:
+        the last sums.
+    """
+    start, stop = map(int, row_range)
+    for begin in range(start, stop, limit):
+        sums = body(_Block(begin, min(begin + limit, stop)), sums)
+    return sums
+
+
+def verified(tensor: torch.Tensor, holds: Any, message: str, *data: Any) -> Any:
+    """Returns a tensor once something holds.
+
+    Args:
+        tensor: what is returned.
+        holds: a bool scalar.
+        message: of the error, which `data` ends.
+        *data: tensors and strings.
+
+    Raises:
+        ValueError: it does not hold.
+    """
+    has_values = getattr(holds, "device", None) != torch.device("meta")
+    if has_values and not holds:
+        shown = (
+            str(ops.convert_to_numpy(value)) if torch.is_tensor(value) else str(value)
+            for value in data
+        )
+        raise ValueError(" ".join([message, *shown]))
+    return tensor
+
+
+def row_seeds(number: int | None, rows: int) -> torch.Tensor:
+    """Returns one seed a row, int64 `[B, 2]`: the number, and the row's own.
+
+    Args:
+        number: any integer, of which 64 bits count; None: drawn at random.
+        rows: B.
+    """
+    if number is None:
+        low, high = ops.convert_to_numpy(keras.random.randint([2], 0, 2**31 - 1))
+        number = int(high) << 32 | int(low)
+    number = int(np.array(number & (2**64 - 1), np.uint64).astype(np.int64))
+    return torch.tensor([[number, row] for row in range(rows)])
+
+
+def row_bits(
+    seeds: torch.Tensor, numbers: torch.Tensor, count: int
+) -> torch.Tensor:
+    """Returns uniform numbers of 32 bits, int64 `[B, count]`.
+
+    Those of a row depend on its seed and number alone.
+
+    Args:
+        seeds: from `row_seeds`.
+        numbers: integers `[B]`.
+        count: how many to draw for each row.
+    """
+    bits = []
+    for (seed, row), number in zip(seeds.tolist(), numbers.tolist(), strict=True):
+        sequence = np.random.SeedSequence([seed & (2**64 - 1), row, number])
+        generator = np.random.Generator(np.random.Philox(sequence))
+        bits.append(generator.integers(2**32, size=count))
+    return ops.convert_to_tensor(np.stack(bits), dtype="int64")
