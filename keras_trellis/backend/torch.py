@@ -59,7 +59,7 @@ def jitted(function: Callable, static: Sequence[str]) -> Callable:
     return function
 
 
-tanh = torch.tanh
+tanh = keras.activations.tanh
 """The hyperbolic tangent."""
 
 
@@ -212,9 +212,7 @@ def row_seeds(number: int | None, rows: int) -> torch.Tensor:
     return torch.tensor([[number, row] for row in range(rows)])
 
 
-def row_bits(
-    seeds: torch.Tensor, numbers: torch.Tensor, count: int
-) -> torch.Tensor:
+def row_bits(seeds: torch.Tensor, numbers: torch.Tensor, count: int) -> torch.Tensor:
     """Returns uniform numbers of 32 bits, int64 `[B, count]`.
 
     Those of a row depend on its seed and number alone.

@@ -104,7 +104,8 @@ def multiply(sequences: Tensor, matrix: Tensor) -> Tensor:
     A product of three dimensions is slower on TensorFlow, and XLA cannot differentiate
     `tf.tensordot` in a loop with unknown sizes.
     """
-    products = ops.matmul(rows(sequences), matrix)
+    # On torch `ops.matmul` multiplies float64 in float32.
+    products = rows(sequences) @ matrix
     channels = products.shape[-1]
     steps = sequences.shape[1]
     if steps:  # fewer operations, which counts where there is a single step

@@ -186,9 +186,9 @@ def run_level(
     kernel = ops.cast(weights.recurrent_kernel, hidden.dtype)
     total = causal_convolution(hidden, kernel, dilation, width)
     if phase % network.inject_every == 0:
-        total += addends[dilation]
+        total = total + addends[dilation]
     if weights.bias is not None:
-        total += weights.bias
+        total = total + weights.bias
     shifted = tuple(delay(tensor, width, dilation) for tensor in padded)
     return activate(network.gate, total, shifted)
 

@@ -155,7 +155,7 @@ class _Tiles(NamedTuple):
             normalizer, picked = sums
             logits = column.only(dense_logits(*self._tile(row, column)), -math.inf)
             hits = ops.where(self._hits(row, column), logits, 0)
-            picked += ops.sum(hits, axis=-1)
+            picked = picked + ops.sum(hits, axis=-1)
             normalizer = log_add_exp(ops.logsumexp(logits, axis=-1), normalizer)
             return normalizer, picked
 

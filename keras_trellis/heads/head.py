@@ -154,7 +154,7 @@ def dense_logits(features: Tensor, words: Any, bias: Any) -> Tensor:
     rows = ops.reshape(features, [-1, words.shape[1]])
     products = backend.matmul(rows, words, transpose_other=True)
     logits = at_least_float32(products)
-    logits += ops.cast(bias, logits.dtype)
+    logits = logits + ops.cast(bias, logits.dtype)
     if len(features.shape) == 2:
         return logits
     return ops.reshape(logits, [*checks.sizes(features)[:-1], words.shape[0]])

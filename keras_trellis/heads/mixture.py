@@ -12,6 +12,7 @@ from keras import ops
 from keras_trellis import arguments
 from keras_trellis.backend import current as backend
 from keras_trellis.core import checks, dropout
+from keras_trellis.core.convolution import rows
 from keras_trellis.core.precision import at_least_float32
 from keras_trellis.heads.blockwise import blockwise_nll
 from keras_trellis.heads.head import (
@@ -164,7 +165,9 @@ class MixtureOfSoftmaxes(Head):
             seed = dropout.next_seed(self.seed_generator)
             shape = [*rows, 1, channels]
             rate = self.latent_dropout
-            latents *= dropout.stream_mask(seed, "latents", rate, shape, latents.dtype)
+            latents = latents * dropout.stream_mask(
+                seed, "latents", rate, shape, latents.dtype
+            )
         units = channels // self.experts
         return ops.reshape(ops.tanh(latents), [*rows, steps, self.experts, units])
 
@@ -189,5 +192,6 @@ class MixtureOfSoftmaxes(Head):
 
 def _dense(features: Tensor, kernel: Any, bias: Any) -> Tensor:
     """Returns an affine map of features, in their dtype."""
-    product = ops.tensordot(features, ops.cast(kernel, features.dtype), axes=1)
-    return product + ops.cast(bias, features.dtype)
+    products = rows(features) @ ops.cast(kernel, features.dtype)
+    sizes = [*checks.sizes(features)[:-1], products.shape[-1]]
+    return ops.reshape(products, sizes) + ops.cast(bias, features.dtype)

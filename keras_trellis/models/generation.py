@@ -223,7 +223,7 @@ def generate(
         cache = _where_rows(goes_on, after, cache)
         token = ops.where(goes_on, draw(log_probs, index), token)
         tokens = ops.where(places >= index, token[:, None], tokens)
-        lengths += ops.cast(goes_on, "int32")
+        lengths = lengths + ops.cast(goes_on, "int32")
         goes_on &= going_on(token, lengths)
         return index + 1, token, goes_on, lengths, tokens, cache
 

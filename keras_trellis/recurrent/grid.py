@@ -179,7 +179,7 @@ def _normalized(cell: Tensor, gamma: Tensor, beta: Tensor) -> Tensor:
     """Returns the cells of each place, of mean 0 and variance 1, times gamma, plus beta."""
     dtype = cell.dtype
     cell = at_least_float32(cell)  # half precision has no room for squares
-    cell -= ops.mean(cell, axis=-1, keepdims=True)
+    cell = cell - ops.mean(cell, axis=-1, keepdims=True)
     variance = ops.mean(ops.square(cell), axis=-1, keepdims=True)
     cell = ops.cast(cell / ops.sqrt(variance + EPSILON), dtype)
     places, channels = gamma.shape

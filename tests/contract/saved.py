@@ -13,6 +13,7 @@ import re
 import sys
 
 import numpy as np
+from keras import ops
 
 from tests.contract.registry import REGISTRY
 
@@ -35,7 +36,8 @@ def save(folder: pathlib.Path, prefix: str = "") -> None:
         inputs = inputs.astype("float32") if inputs.dtype == np.float64 else inputs
         path = folder / f"{prefix}{stem(name)}"
         model.save(f"{path}.keras")
-        np.savez(f"{path}.npz", inputs=inputs, outputs=model(inputs))
+        outputs = ops.convert_to_numpy(model(inputs))
+        np.savez(f"{path}.npz", inputs=inputs, outputs=outputs)
 
 
 def main() -> None:

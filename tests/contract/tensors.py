@@ -11,6 +11,11 @@ from keras import ops
 
 BACKEND = keras.backend.backend()
 
+# On torch Keras multiplies and averages numbers of float64 in float32.
+PRECISION = 3e-6 if BACKEND == "torch" else 1e-10
+DIFFERENCE = (1e-3, 1e-3) if BACKEND == "torch" else (1e-6, 1e-6)
+"""The step of a finite difference, and its precision."""
+
 Function = Callable[..., tuple[Any, Any]]
 """From inputs and further tensors to results and a scalar."""
 

@@ -3,6 +3,7 @@
 import functools
 import inspect
 import json
+import math
 import pathlib
 import subprocess
 import sys
@@ -120,7 +121,7 @@ def spoiled(entry, inputs):
     return ops.convert_to_tensor(values), ops.convert_to_tensor(MASK)
 
 
-def assert_close(actual, expected, tolerance=1e-10):
+def assert_close(actual, expected, tolerance=tensors.PRECISION):
     actual, expected = tensors.arrays(actual), tensors.arrays(expected)
     assert len(actual) == len(expected)
     for pair in zip(actual, expected, strict=True):
@@ -240,7 +241,7 @@ def test_chunks_are_one_pass(entry, built, inputs, passes, cuts, masked):
         chunk, cache = entry.stream(built, inputs[:, start:end], cache, chunk_mask)
         chunks.append(chunk)
     for pieces, whole in zip(zip(*chunks, strict=True), expected.steps, strict=False):
-        assert_close(np.concatenate(pieces, axis=1), whole)
+        assert_close(np.concatenate(tensors.arrays(pieces), axis=1), whole)
 
 
 def test_a_row_does_not_depend_on_others(entry, built, inputs, passes):
@@ -258,7 +259,7 @@ def test_padding_is_nothing(entry, built, inputs):
     for row, valid in enumerate(MASK):
         alone = entry.run(built, inputs[row : row + 1, valid], None)
         assert_close(
-            [np.asarray(each)[row, valid] for each in padded.steps],
+            [each[row, valid] for each in tensors.arrays(padded.steps)],
             [each[0] for each in alone.steps],
         )
         assert_close(
@@ -272,17 +273,20 @@ def test_padding_reaches_no_gradient(entry, built, inputs, differentiated):
     _, *expected = run_with_gradients(entry, built, ops.convert_to_tensor(inputs), mask)
     _, *got = differentiated
     assert_close(got, expected)
-    assert all(np.isfinite(each).all() for each in got[1])
+    gradients = tensors.arrays(got[1])
+    assert all(np.isfinite(gradient).all() for gradient in gradients)
     if np.issubdtype(inputs.dtype, np.floating):
-        assert not np.asarray(got[1][-1])[~MASK].any()
+        assert not gradients[-1][~MASK].any()
 
 
 @with_graphs
 def test_gradients_are_finite_differences(built, graph, inputs):
     inputs, mask = ops.convert_to_tensor(inputs), ops.convert_to_tensor(MASK)
     *_, gradients = graph(inputs, mask)
-    before = [v.numpy() for v in built.trainable_variables]
-    rng, step = np.random.default_rng(4), 1e-6
+    gradients = tensors.arrays(gradients)
+    before = [np.array(ops.convert_to_numpy(v)) for v in built.trainable_variables]
+    step, tolerance = tensors.DIFFERENCE
+    rng = np.random.default_rng(4)
     directions = [rng.normal(size=g.shape) for g in gradients]
 
     def moved(index, sign):
@@ -297,7 +301,7 @@ def test_gradients_are_finite_differences(built, graph, inputs):
 
     for index, gradient in enumerate(gradients):
         slope = (moved(index, 1) - moved(index, -1)) / (2 * step)
-        assert_close(np.sum(gradient * directions[index]), slope, 1e-6)
+        assert_close(np.sum(gradient * directions[index]), slope, tolerance)
     moved(None, 0)
     assert_close([v.value for v in built.trainable_variables], before)
 
@@ -311,7 +315,8 @@ def test_the_future_reaches_nothing(entry, built, inputs, passes, at):
     else:
         changed[:, at:] = (changed[:, at:] + 1) % changed.max()
     got = entry.run(built, changed, None)
-    for each, whole in zip(got.steps, expected.steps, strict=True):
+    steps = map(tensors.arrays, (got.steps, expected.steps))
+    for each, whole in zip(*steps, strict=True):
         assert_close(each[:, :at], whole[:, :at])
         assert not np.array_equal(each[:, at], whole[:, at])
 
@@ -341,7 +346,7 @@ def test_number_formats(entry, built, inputs, exact, policy, compute, tolerance)
     assert dtypes <= {compute, "float32"}
     assert_close(valid_steps(got, MASK), valid_steps(expected, MASK), tolerance)
     assert_close(got.rows, expected.rows, tolerance)
-    assert np.isfinite(loss)
+    assert math.isfinite(loss)
     for gradient, exact in zip(gradients, exact_gradients, strict=True):
         gradient, exact = tensors.arrays([gradient, exact])
         assert np.isfinite(gradient).all()
@@ -370,7 +375,8 @@ for path in map(pathlib.Path, sys.argv[1:]):
     arrays = np.load(path.with_suffix(".npz"))
     try:
         model = keras.models.load_model(path)
-        difference = np.abs(model(arrays["inputs"]) - arrays["outputs"]).max()
+        called = keras.ops.convert_to_numpy(model(arrays["inputs"]))
+        difference = np.abs(called - arrays["outputs"]).max()
         predicted = model.predict(arrays["inputs"], verbose=0)
         difference = max(difference, np.abs(predicted - arrays["outputs"]).max())
         print(path.name, "differs by", difference, flush=True)
@@ -429,11 +435,12 @@ def test_a_copy_learns_alone(entry, built):
     inputs = entry.draw(np.random.default_rng(1), 1, 3)
     clone(inputs)  # builds it
     clone.set_weights(model.get_weights())
-    expected = np.asarray(model(inputs))
+    (expected,) = tensors.arrays(model(inputs))
     for variable in clone.trainable_variables:
         variable.assign(variable + 1)
-    assert np.array_equal(model(inputs), expected)
-    assert not np.allclose(clone(inputs), expected)
+    (got,), (changed,) = map(tensors.arrays, (model(inputs), clone(inputs)))
+    assert np.array_equal(got, expected)
+    assert not np.allclose(changed, expected)
 
 
 def test_the_registry_is_complete():
