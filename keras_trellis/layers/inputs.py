@@ -103,7 +103,7 @@ def _caller_level(frame: Any) -> int:
     """Returns the `stacklevel`, seen from a frame, of the first one outside of these packages."""
     for level, (caller, _) in enumerate(traceback.walk_stack(frame), start=1):
         package, *_ = caller.f_globals.get("__name__", "").split(".")
-        if package not in ("keras_trellis", "keras", "tensorflow"):
+        if package not in ("keras_trellis", "keras", "tensorflow", "jax", "torch"):
             return level
     return 1
 

@@ -115,6 +115,15 @@ def _differentiate(
     return results, total, gradients
 
 
+def traced(function: Callable) -> Callable:
+    """Returns a function as a graph, or on torch the function itself."""
+    if BACKEND == "tensorflow":
+        import tensorflow as tf
+
+        return tf.function(function)
+    return compiled(function)
+
+
 def compiled(function: Callable) -> Callable:
     """Returns a function that XLA compiles, or on torch the function itself."""
     if BACKEND == "tensorflow":
