@@ -67,6 +67,11 @@ def tanh(tensor: jax.Array) -> jax.Array:
     return jnp.tanh(tensor)
 
 
+def mean(values: jax.Array) -> jax.Array:
+    """Returns the mean over the last axis, which stays; Keras's has the precision of float32."""
+    return jnp.mean(values, axis=-1, keepdims=True)
+
+
 def gather_steps(sequences: jax.Array, places: jax.Array) -> jax.Array:
     """Returns the steps of `[B, T, ...]` at places `[B, n]` of each row: `[B, n, ...]`."""
     channels = sequences.ndim - places.ndim

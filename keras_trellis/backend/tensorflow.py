@@ -174,6 +174,11 @@ tanh = keras.activations.tanh
 """The hyperbolic tangent."""
 
 
+def mean(values: tf.Tensor) -> tf.Tensor:
+    """Returns the mean over the last axis, which stays."""
+    return tf.reduce_mean(values, axis=-1, keepdims=True)
+
+
 def gather_steps(sequences: tf.Tensor, places: tf.Tensor) -> tf.Tensor:
     """Returns the steps of `[B, T, ...]` at places `[B, n]` of each row: `[B, n, ...]`."""
     return tf.gather(sequences, places, axis=1, batch_dims=1)

@@ -63,6 +63,11 @@ tanh = keras.activations.tanh
 """The hyperbolic tangent."""
 
 
+def mean(values: torch.Tensor) -> torch.Tensor:
+    """Returns the mean over the last axis, which stays; Keras's has the precision of float32."""
+    return torch.mean(values, -1, keepdim=True)
+
+
 def gather_steps(sequences: torch.Tensor, places: torch.Tensor) -> torch.Tensor:
     """Returns the steps of `[B, T, ...]` at places `[B, n]` of each row: `[B, n, ...]`."""
     channels = sequences.ndim - places.ndim

@@ -169,7 +169,7 @@ class MixtureOfSoftmaxes(Head):
                 seed, "latents", rate, shape, latents.dtype
             )
         units = channels // self.experts
-        return ops.reshape(ops.tanh(latents), [*rows, steps, self.experts, units])
+        return ops.reshape(backend.tanh(latents), [*rows, steps, self.experts, units])
 
     def _plus_epsilon(self, log_probs: Tensor, epsilon: float | None) -> Tensor:
         if epsilon is None:

@@ -193,7 +193,7 @@ class ElementwiseResidualCell(ResidualCell):
         return Recurrent((gates,), vectors)
 
     def _weight(self, weights: Weights) -> Tensor:
-        return ops.sigmoid(weights["alpha_logit"]) * ops.tanh(
+        return ops.sigmoid(weights["alpha_logit"]) * backend.tanh(
             weights["recurrent_kernel"]
         )
 

@@ -126,7 +126,7 @@ def rnn(grid: Grid, reads: Reads, now: State, state: State) -> tuple[Tensor, Sta
     H^cat is the last H with W_x x + b_x at the corner before it, and * a convolution.
     """
     blocks = _convolved(grid, reads, now, state)
-    hidden = grid.fold(ops.tanh(blocks))
+    hidden = grid.fold(backend.tanh(blocks))
     return grid.last(hidden), (hidden,)
 
 
@@ -147,13 +147,13 @@ def lstm(grid: Grid, reads: Reads, now: State, state: State) -> tuple[Tensor, St
         carried = _memory(grid, cell, ops.softmax(kernels))
     else:
         carried = ops.reshape(cell, [-1, channels])
-    written = ops.tanh(candidate) * write
+    written = backend.tanh(candidate) * write
     cell = written + carried * keep
     shown = cell
     _, *scale = reads.vectors
     if scale:
         shown = _normalized(cell, *scale)
-    hidden = grid.fold(ops.tanh(shown) * read)
+    hidden = grid.fold(backend.tanh(shown) * read)
     return grid.last(hidden), (hidden, grid.fold(cell))
 
 
@@ -179,8 +179,8 @@ def _normalized(cell: Tensor, gamma: Tensor, beta: Tensor) -> Tensor:
     """Returns the cells of each place, of mean 0 and variance 1, times gamma, plus beta."""
     dtype = cell.dtype
     cell = at_least_float32(cell)  # half precision has no room for squares
-    cell = cell - ops.mean(cell, axis=-1, keepdims=True)
-    variance = ops.mean(ops.square(cell), axis=-1, keepdims=True)
+    cell = cell - backend.mean(cell)
+    variance = backend.mean(ops.square(cell))
     cell = ops.cast(cell / ops.sqrt(variance + EPSILON), dtype)
     places, channels = gamma.shape
     values = ops.reshape(cell, [-1, places, channels])

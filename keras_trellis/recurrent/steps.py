@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from keras import ops
 
+from keras_trellis.backend import current as backend
 from keras_trellis.core.convolution import masked
 from keras_trellis.core.recurrence import Reads, Step
 from keras_trellis.types import State, Tensor
@@ -134,7 +135,7 @@ def fast_grnn(reads: Reads, now: State, state: State) -> Stepped:
     read = reads.multiply(0, masked(hidden, reads.mask))
     keep, candidate = ops.split(blocks + read, 2, axis=-1)
     keep = ops.sigmoid(keep)
-    candidate = ops.tanh(candidate)
+    candidate = backend.tanh(candidate)
     hidden = keep * hidden + (beta * (1 - keep) + kappa) * candidate
     return hidden, (hidden,)
 
@@ -194,7 +195,7 @@ def _gates(blocks: Tensor, bias: State | list[Tensor], count: int) -> list[Tenso
 def _lstm(blocks: Tensor, bias: State, candidate: Tensor, cell: Tensor) -> Stepped:
     forget, write, read = _gates(blocks, bias, 3)
     cell = forget * cell + write * candidate
-    hidden = read * ops.tanh(cell)
+    hidden = read * backend.tanh(cell)
     return hidden, (hidden, cell)
 
 
