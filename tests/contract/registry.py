@@ -431,6 +431,14 @@ REGISTRY = {
     "AdaptiveSoftmax": _head(heads.AdaptiveSoftmax, cutoffs=(5, 6)),
 }
 
+ENTRIES = {
+    name: entry
+    for name, entry in REGISTRY.items()
+    # JAX compiles for seconds: it runs the code that such an entry shares once, in the others.
+    if not (entry.graphs and keras.backend.backend() == "jax")
+}
+"""What is tested on this backend."""
+
 _CELLS = [name for name in recurrent.__all__ if name.endswith("Cell")]
 WITHOUT_CONTRACT = {
     heads.Head: "the interface of heads: it has no distribution of its own",

@@ -15,7 +15,7 @@ import sys
 import numpy as np
 from keras import ops
 
-from tests.contract.registry import REGISTRY
+from tests.contract.registry import ENTRIES
 
 VERSION = importlib.metadata.version("keras_trellis")
 RELEASED = pathlib.Path(__file__).parent / "testdata"
@@ -28,7 +28,7 @@ def stem(name: str) -> str:
 
 def save(folder: pathlib.Path, prefix: str = "") -> None:
     """Writes NAME.keras and NAME.npz for every entry that is a model by itself."""
-    for name, entry in REGISTRY.items():
+    for name, entry in ENTRIES.items():
         if entry.as_model is None:
             continue
         model = entry.as_model(entry.built("float32"))

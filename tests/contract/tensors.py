@@ -38,7 +38,7 @@ def is_floating(value: Any) -> bool:
 
 
 def with_gradients(function: Function, obj: Any) -> Callable[..., tuple]:
-    """Returns a function with gradients of its scalar.
+    """Returns a function with gradients of its scalar; JAX, which is slow eagerly, compiles it.
 
     They are those of the variables of a layer, and of the inputs where they are numbers, not ids.
 

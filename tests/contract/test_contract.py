@@ -18,7 +18,7 @@ import keras_trellis
 import keras_trellis.heads
 import keras_trellis.recurrent
 from tests.contract import saved, tensors
-from tests.contract.registry import REGISTRY, WITHOUT_CONTRACT, Outputs
+from tests.contract.registry import ENTRIES, REGISTRY, WITHOUT_CONTRACT, Outputs
 
 BATCH, STEPS = 3, 7
 # Padding on the right, on the left, holes; the last row is whole.
@@ -31,14 +31,14 @@ MASK = np.array(
 )
 
 
-@pytest.fixture(scope="module", params=REGISTRY)
+@pytest.fixture(scope="module", params=ENTRIES)
 def name(request):
     return request.param
 
 
 def only(condition):
     """Marks a test that means nothing for the other entries."""
-    names = [name for name, entry in REGISTRY.items() if condition(entry)]
+    names = [name for name, entry in ENTRIES.items() if condition(entry)]
     return pytest.mark.parametrize("name", names, indirect=True, scope="module")
 
 
@@ -57,7 +57,7 @@ models = only(lambda entry: entry.as_model is not None)
 
 @pytest.fixture(scope="module")
 def entry(name):
-    return REGISTRY[name]
+    return ENTRIES[name]
 
 
 @pytest.fixture(scope="module")
