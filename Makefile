@@ -6,7 +6,7 @@ BIN := .venv/bin
 BUILDIFIER ?= $(or $(shell command -v buildifier),npx --yes @bazel/buildifier@8.2.1)
 PYTEST_FLAGS ?= -n auto --maxprocesses=8 --dist=worksteal
 
-.PHONY: setup setup-locked train test lint format docs wheel lock
+.PHONY: setup setup-locked train test test-torch lint format docs wheel lock
 
 setup: .venv/stamp
 
@@ -27,6 +27,12 @@ train: setup
 # Some machines write no bytecode. Each process that a test starts would compile all of our files anew.
 test: setup
 	PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest $(PYTEST_FLAGS)
+	KERAS_BACKEND=jax JAX_ENABLE_X64=1 JAX_PLATFORMS=cpu $(BIN)/python -m pytest $(PYTEST_FLAGS) tests/contract
+	KERAS_BACKEND=jax JAX_PLATFORMS=cpu $(BIN)/python -m pytest $(PYTEST_FLAGS) tests/contract
+
+# What every layer promises, with Keras on torch, which .venv need not have: `pip install torch`.
+test-torch: setup
+	KERAS_BACKEND=torch $(BIN)/python -m pytest $(PYTEST_FLAGS) tests/contract
 
 lint: setup
 	$(BIN)/ruff check

@@ -41,6 +41,9 @@ EXTRAS = {
         "requests",
         "werkzeug",
     ],
+    # Keras's other backends, beside TensorFlow. `pip install --no-deps keras_trellis` leaves that out.
+    "jax": ["jax"],
+    "torch": ["torch"],
     # For trainers.batch.
     "beam": ["apache-beam>=2.77"],
     # For folders in object stores, gs:// and s3://.

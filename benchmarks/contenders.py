@@ -11,12 +11,13 @@ included, with the same loss and gradient descent, but for the gradient of the i
 
 import dataclasses
 import functools
+import os
 from collections.abc import Callable
 from typing import Any
 
 from benchmarks import authors as released
 from benchmarks.report import Contenders
-from benchmarks.sizes import Sizes, nearest_units
+from benchmarks.sizes import STEPS, Sizes, nearest_units
 from benchmarks.workers import Contender, LeftOutError
 
 RATE = 1e-3  # of the gradient descent
@@ -25,8 +26,19 @@ RATE = 1e-3  # of the gradient descent
 # This package's layer
 
 
-def trellis(sizes: Sizes, *, recompute: bool = False) -> Contender:
-    """This package's layer; on demand with recomputation in the backward pass."""
+def trellis(
+    sizes: Sizes, *, recompute: bool = False, backend: str = "tensorflow"
+) -> Contender:
+    """This package's layer on a backend of Keras.
+
+    Args:
+        sizes: the sizes.
+        recompute: whether the backward pass computes again what it needs.
+        backend: "tensorflow", "jax" or "torch", which Keras reads as it is imported.
+    """
+    if backend != "tensorflow" and sizes.mode not in STEPS:
+        raise LeftOutError("this mode is of TensorFlow's graphs")
+    os.environ["KERAS_BACKEND"] = backend
     import keras_trellis
 
     _set_policy(sizes)
@@ -144,6 +156,12 @@ def _set_policy(sizes):
 
 def _keras_step(layer, run_layer, sizes):
     """Returns the contender of a mode, without its facts."""
+    import keras
+
+    if keras.backend.backend() == "jax":
+        return Contender(_jax_step(layer, run_layer, sizes), {})
+    if keras.backend.backend() == "torch":
+        return Contender(_layer_of_torch(layer, run_layer, sizes), {})
     import tensorflow as tf
 
     sequences = tf.constant(sizes.input())
@@ -164,6 +182,53 @@ def _keras_step(layer, run_layer, sizes):
     length = None if sizes.mode == "unknown_length" else sizes.time_steps
     spec = tf.TensorSpec((sizes.batch_size, length, sizes.input_units))
     return Contender(traced(step, [sequences], [spec]), {})
+
+
+def _jax_step(layer, run_layer, sizes):
+    import jax
+    import keras
+    from keras import ops
+
+    variables = layer.trainable_variables
+
+    def mean_square(values, sequences, training):
+        with keras.StatelessScope(list(zip(variables, values, strict=True))):
+            outputs = run_layer(sequences, training)
+        return ops.mean(ops.square(ops.cast(outputs, "float32")))
+
+    differentiate = jax.value_and_grad(mean_square, argnums=(0, 1))
+
+    @jax.jit
+    def descend(values, sequences):
+        loss, (gradients, below) = differentiate(values, sequences, True)
+        pairs = zip(values, gradients, strict=True)
+        return loss, [value - RATE * gradient for value, gradient in pairs], below
+
+    forward = jax.jit(functools.partial(mean_square, training=False))
+    sequences = ops.convert_to_tensor(sizes.input())
+    values = [variable.value for variable in variables]
+
+    def train():
+        nonlocal values
+        loss, values, _ = jax.block_until_ready(descend(values, sequences))
+        return float(loss)
+
+    run = train if sizes.mode == "train" else lambda: float(forward(values, sequences))
+    run()  # compiles, as `traced` does
+    return run
+
+
+def _layer_of_torch(layer, run_layer, sizes):
+    import torch
+
+    torch.set_num_threads(sizes.threads)
+    sequences = torch.tensor(sizes.input(), requires_grad=True)
+    parameters = [variable.value for variable in layer.trainable_variables]
+
+    def mean_square(training):
+        return run_layer(sequences, training).float().square().mean()
+
+    return _step_of_torch(mean_square, parameters, sequences, sizes)
 
 
 def _first_step(layer, run_layer, sizes):
@@ -265,31 +330,45 @@ def _torch_step(net, parameters, sizes):
     channels_first = sizes.input().transpose(0, 2, 1)
     sequences = torch.tensor(channels_first, requires_grad=True)
     state = torch.zeros(sizes.batch_size, sizes.units, 1)
-    optimizer = torch.optim.SGD(parameters, lr=RATE)
     lower = sizes.dtype == "bfloat16"
 
-    def mean_square():
+    def mean_square(training):
         with torch.autocast("cpu", torch.bfloat16, enabled=lower):
             outputs, _, _ = net(sequences, (state, state), aux=False)
         scored = outputs[:, sizes.discard :]
         return scored.float().square().mean()
 
+    return _step_of_torch(mean_square, parameters, sequences, sizes)
+
+
+def _step_of_torch(mean_square, parameters, sequences, sizes):
+    import torch
+
+    optimizer = torch.optim.SGD(parameters, lr=RATE)
+
     def train():
         optimizer.zero_grad()
         sequences.grad = None
-        loss = mean_square()
+        loss = mean_square(training=True)
         loss.backward()
         optimizer.step()
         return loss.item()
 
     def forward():
         with torch.no_grad():
-            return mean_square().item()
+            return mean_square(training=False).item()
 
     return train if sizes.mode == "train" else forward
 
 
 OURS = "trellis"
+BACKENDS: Contenders = {
+    backend: (
+        f"keras_trellis.TrellisLayer, Keras on {backend}",
+        functools.partial(trellis, backend=backend),
+    )
+    for backend in ("jax", "torch")
+}
 CONTENDERS: Contenders = {
     OURS: ("keras_trellis.TrellisLayer", trellis),
     "trellis_recompute": (

@@ -6,7 +6,7 @@ import platform
 import re
 import statistics
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -147,6 +147,8 @@ def compare(
     ours: str,
     setting: Any,
     here: Row,
+    *,
+    always: Iterable[str] = (),
 ) -> tuple[Results, dict[str, str]]:
     """Measures the contenders that --only selects; see `workers.measure`.
 
@@ -155,11 +157,12 @@ def compare(
         ours: the one that is always measured.
         setting: what they are built for.
         here: what `begin` returned.
+        always: others that are measured whatever --only says.
 
     Returns:
         the results by name, and the reasons of those left out, by title.
     """
-    wanted = {ours, *(FLAGS.only or contenders)}
+    wanted = {ours, *always, *(FLAGS.only or contenders)}
     results, left_out = workers.measure(
         {name: build for name, (_, build) in contenders.items() if name in wanted},
         setting,

@@ -5,6 +5,8 @@
 `--mode=first --mode=another_length --mode=unknown_length` measures what `fit` meets besides: the
 first step, which traces and compiles, and a graph that does not know the number of time steps.
 
+`--backend=jax --backend=torch` measures the layer on these backends of Keras besides.
+
 A contender that cannot run here is left out; a line says why.
 `docs/benchmarks.md` explains the columns.
 """
@@ -15,7 +17,7 @@ from collections.abc import Sequence
 from absl import app, flags
 
 from benchmarks import report
-from benchmarks.contenders import CONTENDERS, OURS
+from benchmarks.contenders import BACKENDS, CONTENDERS, OURS
 from benchmarks.sizes import DTYPES, MODES, Sizes
 from benchmarks.workers import Facts
 
@@ -66,6 +68,13 @@ def define_flags() -> None:
         "after one at T; a step of a graph that does not know T. Give it again for several.",
     )
     flags.DEFINE_enum("dtype", "float32", DTYPES, "What is computed in.")
+    flags.DEFINE_multi_enum(
+        "backend",
+        ["tensorflow"],
+        ["tensorflow", *BACKENDS],
+        "Keras's backend under our layer; that on TensorFlow is always measured. Give it again for "
+        "several.",
+    )
     report.define_only(CONTENDERS, OURS)
     report.define_reference()
     report.define_flags(rounds=10, warmup=2)
@@ -90,10 +99,14 @@ def main(argv: Sequence[str]) -> int:
     settings = [_sizes(mode, here["threads"]) for mode in FLAGS.mode]
     result = {"sizes": dataclasses.asdict(settings[0]), **here}
     result |= {"left_out": {}, "rows": []}
+    backends = {name: BACKENDS[name] for name in FLAGS.backend if name in BACKENDS}
+    contenders = CONTENDERS | backends
     for sizes in settings:
-        results, left_out = report.compare(CONTENDERS, OURS, sizes, here)
+        results, left_out = report.compare(
+            contenders, OURS, sizes, here, always=backends
+        )
         result["left_out"] |= left_out
-        rows = report.rows(CONTENDERS, OURS, results)
+        rows = report.rows(contenders, OURS, results)
         result["rows"] += [{**row, "mode": sizes.mode} for row in rows]
     del result["sizes"]["mode"]
     report.end(result, table(result))

@@ -54,4 +54,5 @@ class TiedSoftmax(Head):
         targets = broadcast_targets(targets, features)
         logits = self.logits(features, table, training)
         nll = ops.sparse_categorical_crossentropy(targets, logits, from_logits=True)
+        nll = ops.cast(nll, logits.dtype)  # JAX with 64 bits makes it float64
         return where_known(nll, targets, logits.shape[-1])

@@ -16,14 +16,14 @@ from keras_trellis import EquilibriumTrellisLayer, TrellisLayer, TrellisLM
 from keras_trellis.layers.sequence import SequenceLayer
 from keras_trellis.recurrent import IRCGRU
 from tests.contract import tensors
-from tests.contract.registry import CHANNELS, REGISTRY
+from tests.contract.registry import CHANNELS, ENTRIES
 
 BATCH, STEPS, START = 3, 5, 0
 MASK = np.array([[1, 1, 1, 0, 0], [0, 1, 0, 1, 0], [1, 1, 1, 1, 1]], bool)
 # What the registry wraps in a `RecurrentLayer` is here by itself.
 LAYERS = {
     name: entry
-    for name, entry in REGISTRY.items()
+    for name, entry in ENTRIES.items()
     if issubclass(entry.cls, SequenceLayer) and not entry.graphs
 }
 
@@ -144,7 +144,7 @@ def test_a_state_handed_on_step_by_step_is_exact_or_warns_once(layer):
 def test_the_state_of_an_equilibrium_is_exact_where_no_level_reads_more(
     arguments, is_exact
 ):
-    layer = EquilibriumTrellisLayer(4, tolerance=1e-7, dtype="float64", **arguments)
+    layer = EquilibriumTrellisLayer(4, tolerance=1e-7, dtype=tensors.FLOAT, **arguments)
     x = draw(1, 3)
     whole, *_ = layer.propagate(x)
     _, states, _ = layer.propagate(x[:, :2])
