@@ -165,7 +165,7 @@ def _groups(network: Network, weights: Weights) -> list[Layer]:
     layers = []
     for group in range(groups):
         kernels = []
-        read_masks = []
+        read_masks: list[Tensor | None] = []
         if group:
             kernels.append(hidden[groups + group - 1])
             read_masks.append(drops[group - 1])
