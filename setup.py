@@ -41,7 +41,7 @@ EXTRAS = {
         "requests",
         "werkzeug",
     ],
-    # Keras's other backends, beside TensorFlow. `pip install --no-deps keras_trellis` leaves that out.
+    # Keras's other backends, beside TensorFlow, which `pip install --no-deps` leaves out.
     "jax": ["jax"],
     "torch": ["torch"],
     # For trainers.batch.

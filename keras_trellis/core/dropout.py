@@ -21,6 +21,9 @@ class Rate:
 
     The layer has a `seed`. Its constructor sets all rates first, then `seed_generator` to
     `generator_for(seed, *rates)`.
+
+    On JAX a built layer without a generator takes no rate above 0: a compiled step would draw the
+    mask that it drew first again and again.
     """
 
     def __set_name__(self, owner: type, name: str) -> None:
@@ -28,13 +31,25 @@ class Rate:
 
     # There is no `__get__`: Python then reads the value among the layer's own attributes.
     def __set__(self, layer: Any, value: Any) -> None:
-        rate = vars(layer)[self._name] = arguments.rate(self._name, value)
-        if rate and vars(layer).get("seed_generator", self) is None:
+        rate = arguments.rate(self._name, value)
+        needs_generator = rate and vars(layer).get("seed_generator", self) is None
+        if needs_generator and backend.NAME == "jax" and layer.built:
+            raise arguments.refusal(
+                self._name,
+                value,
+                "0 where Keras runs on JAX and all rates were 0 when the layer was built; give the "
+                "rate to the constructor",
+            )
+        vars(layer)[self._name] = rate
+        if not needs_generator:
+            return
+        generator = keras.random.SeedGenerator(layer.seed)
+        if backend.NAME == "jax":
+            layer.seed_generator = generator
+        else:
             # Not by assignment: Keras lets a built layer have no more variables. A generator from
             # the start, as an LSTM has it, would shift the variables of models saved before.
-            object.__setattr__(
-                layer, "seed_generator", keras.random.SeedGenerator(layer.seed)
-            )
+            object.__setattr__(layer, "seed_generator", generator)
 
 
 def generator_for(seed: int | None, *rates: float) -> keras.random.SeedGenerator | None:

@@ -1,0 +1,119 @@
+"""Writes the table of docs/backends.md: property x layer x backend.
+
+    KERAS_BACKEND=jax python -m pytest tests/contract --junitxml=jax.xml
+    python -m tests.contract.table tensorflow.xml jax.xml torch.xml
+
+A file belongs to the backend that its name begins with; of several of one backend, such as those of
+JAX in float64 and in float32, all count. Without a file, a backend keeps what the table says.
+"""
+
+from __future__ import annotations
+
+import pathlib
+import re
+import sys
+import xml.etree.ElementTree as ElementTree
+from collections.abc import Iterable, Iterator
+
+from tests import ROOT
+from tests.contract.registry import REGISTRY
+
+PAGE = ROOT / "docs/backends.md"
+LETTERS = {"tensorflow": "T", "jax": "J", "torch": "P"}
+PROPERTIES = {
+    "plain form": ["the_fast_form_is_the_plain_one"],
+    "graphs": ["eager_and_", "streaming_eagerly"],
+    "chunks": ["chunks_", "it_writes_step_by_step", "one_state_stands"],
+    "states": ["a_state_handed_on"],
+    "masks": ["padding_"],
+    "rows": ["a_row_does_not"],
+    "causal": ["the_future_reaches_nothing"],
+    "gradients": ["gradients_are"],
+    "number formats": ["number_formats"],
+    "files": ["configuration_is", "a_fresh_process_loads_it", "a_copy_learns"],
+}
+"""The title of a property -> how the names of its tests begin."""
+
+_MARKED = re.compile("(?<=<!-- table -->\n).*(?=<!-- /table -->)", re.DOTALL)
+
+Table = dict[tuple[str, str], set[str]]
+"""(layer, property) -> the letters of the backends on which all its tests passed."""
+
+
+def passed(path: pathlib.Path) -> Iterator[tuple[str, str, bool]]:
+    """Yields layer, property and success of each test that ran."""
+    for case in ElementTree.parse(path).iter("testcase"):
+        name, _, parameters = case.get("name", "").partition("[")
+        if "tests.contract" not in case.get("classname", ""):
+            continue
+        outcomes = {child.tag for child in case}
+        layers = [
+            layer
+            for layer in REGISTRY
+            if re.search(rf"(^|-){re.escape(layer)}(-|\]|$)", parameters)
+        ]
+        if "skipped" in outcomes or not layers:
+            continue
+        for title, beginnings in PROPERTIES.items():
+            if name.removeprefix("test_").startswith(tuple(beginnings)):
+                yield max(layers, key=len), title, not outcomes & {"failure", "error"}
+
+
+def read(page: str) -> Table:
+    """Returns the table of a page."""
+    (text,) = _MARKED.findall(page)
+    table: Table = {}
+    for line in text.splitlines()[2:]:
+        layer, *cells = [part.strip() for part in line.strip("|").split("|")]
+        for title, letters in zip(PROPERTIES, cells, strict=True):
+            table[layer.strip("`"), title] = set(letters.split())
+    return table
+
+
+def updated(table: Table, paths: Iterable[pathlib.Path]) -> Table:
+    """Returns a table in which the backends with files say what these say."""
+    ran: dict[tuple[str, str, str], bool] = {}
+    for path in paths:
+        (letter,) = (
+            letter for name, letter in LETTERS.items() if path.stem.startswith(name)
+        )
+        for layer, title, success in passed(path):
+            place = layer, title, letter
+            ran[place] = ran.get(place, True) and success
+    measured = {letter for *_, letter in ran}
+    places = [(layer, title) for layer in REGISTRY for title in PROPERTIES]
+    return {
+        place: {
+            letter
+            for letter in LETTERS.values()
+            if (
+                ran.get((*place, letter), False)
+                if letter in measured
+                else letter in table.get(place, set())
+            )
+        }
+        for place in places
+    }
+
+
+def written(page: str, table: Table) -> str:
+    """Returns a page with a table."""
+    lines = [f"| | {' | '.join(PROPERTIES)} |", "|---|" + "---|" * len(PROPERTIES)]
+    for layer in REGISTRY:
+        cells = (
+            " ".join(letter for letter in LETTERS.values() if letter in table[layer, t])
+            for t in PROPERTIES
+        )
+        lines.append(f"| `{layer}` | {' | '.join(cells)} |")
+    return _MARKED.sub(lambda _: "\n".join([*lines, ""]), page)
+
+
+def main() -> None:
+    """Writes the table of the files that the command line names."""
+    page = PAGE.read_text(encoding="utf-8")
+    table = updated(read(page), map(pathlib.Path, sys.argv[1:]))
+    PAGE.write_text(written(page, table), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

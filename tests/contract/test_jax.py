@@ -1,0 +1,133 @@
+"""What JAX's users do with a layer: `jit`, `vmap`, `grad` of `grad`, and many levels."""
+
+import functools
+
+import keras
+import numpy as np
+import pytest
+from keras import ops
+
+from keras_trellis import EquilibriumTrellisLayer, TrellisLayer
+from keras_trellis.recurrent import IRCGRU, TensorizedLSTM
+
+jax = pytest.importorskip("jax")
+if keras.backend.backend() != "jax":
+    pytest.skip("Keras runs on another backend", allow_module_level=True)
+
+X = np.random.default_rng(0).normal(size=(3, 6, 2)).astype("float32")
+
+
+def built(make, *arguments, **named):
+    layer = make(4, *arguments, return_sequences=True, **named)
+    layer.build(X.shape)
+    return layer
+
+
+def loss_of(layer, x=X):
+    """A function of the layer's weights."""
+
+    def loss(values):
+        scope = list(zip(layer.trainable_variables, values, strict=True))
+        with keras.StatelessScope(scope):
+            return ops.sum(ops.square(layer(x, training=True)))
+
+    return loss
+
+
+def weights(layer):
+    return [variable.value for variable in layer.trainable_variables]
+
+
+@pytest.mark.parametrize(
+    "layer",
+    [(TrellisLayer, 3), (EquilibriumTrellisLayer,), (IRCGRU,)],
+    ids=lambda layer: layer[0].__name__,
+)
+def test_vmap_over_rows_is_a_batch(layer):
+    layer = built(*layer)
+    rows = jax.vmap(lambda row: layer(row[None])[0])(X)
+    np.testing.assert_allclose(rows, layer(X), atol=1e-5)
+
+
+def test_a_program_does_not_grow_with_depth():
+    def program(depth):
+        layer = built(TrellisLayer, depth, dilation_rate=(1, 2))
+        return str(jax.make_jaxpr(jax.grad(loss_of(layer)))(weights(layer)))
+
+    shallow, deep = program(8), program(64)
+    assert deep.count("dot_general") == shallow.count("dot_general")
+    assert deep.count("\n") == shallow.count("\n")
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        functools.partial(TrellisLayer, depth=8),
+        functools.partial(TensorizedLSTM, size=2),
+    ],
+    ids=["TrellisLayer", "TensorizedLSTM"],
+)
+def test_recomputing_changes_no_gradient(make):
+    layer, other = (built(make, recompute=flag) for flag in (False, True))
+    other.set_weights(layer.get_weights())
+    pairs = zip(
+        jax.jit(jax.grad(loss_of(layer)))(weights(layer)),
+        jax.jit(jax.grad(loss_of(other)))(weights(layer)),
+        strict=True,
+    )
+    for expected, actual in pairs:
+        np.testing.assert_allclose(actual, expected, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("make", [TrellisLayer, IRCGRU])
+def test_a_gradient_has_a_gradient(make):
+    layer = built(make, *([3] if make is TrellisLayer else []))
+    rng = np.random.default_rng(1)
+    values = weights(layer)
+    along = [rng.normal(size=value.shape).astype("float32") for value in values]
+
+    def slope(values):
+        gradients = jax.grad(loss_of(layer))(values)
+        return sum(ops.sum(g * v) for g, v in zip(gradients, along, strict=True))
+
+    second = jax.jit(jax.grad(slope))(values)
+    curvature = sum(float(ops.sum(g * v)) for g, v in zip(second, along, strict=True))
+    step = 1e-2
+    moved = [
+        float(
+            jax.jit(slope)(
+                [v + s * step * d for v, d in zip(values, along, strict=True)]
+            )
+        )
+        for s in (1, -1)
+    ]
+    difference = (moved[0] - moved[1]) / (2 * step)
+    np.testing.assert_allclose(curvature, difference, rtol=2e-2)
+
+
+def test_an_equilibrium_refuses_a_gradient_of_its_gradient():
+    layer = built(EquilibriumTrellisLayer)
+
+    def slope(values):
+        return ops.sum(jax.grad(loss_of(layer))(values)[0])
+
+    with pytest.raises(NotImplementedError, match="first gradients alone"):
+        jax.grad(slope)(weights(layer))
+
+
+def test_a_built_layer_without_a_generator_takes_no_dropout():
+    layer = built(TrellisLayer, 3)
+    with pytest.raises(ValueError, match="`dropout` must be 0 where Keras runs on JAX"):
+        layer.dropout = 0.5
+    layer.dropout = 0
+    layer = TrellisLayer(4, 3, return_sequences=True)
+    layer.dropout = 0.5
+    model = keras.Sequential([keras.Input(X.shape[1:]), layer])
+    model.compile(keras.optimizers.SGD(0.0), "mse")
+    losses = [model.train_on_batch(X, np.ones([3, 6, 4])) for _ in range(3)]
+    assert len({float(loss) for loss in losses}) == 3
+
+
+def test_layers_of_tensorflow_alone_say_so():
+    with pytest.raises(ImportError, match="with KERAS_BACKEND=tensorflow"):
+        import keras_trellis.export  # noqa: F401

@@ -1,0 +1,90 @@
+"""`fit`, `predict`, `generate` and stateful layers on JAX and torch."""
+
+import keras
+import numpy as np
+import pytest
+
+from keras_trellis import TrellisClassifier, TrellisLayer, TrellisLM
+from keras_trellis.recurrent import IRCLSTM, StackedLSTM
+from tests.contract import tensors
+
+pytestmark = pytest.mark.skipif(
+    tensors.BACKEND == "tensorflow", reason="tests/keras_trellis has them"
+)
+V, ROWS, STEPS = 7, 4, 6
+RNG = np.random.default_rng(0)
+TEXT = np.cumsum(RNG.integers(1, 3, (32, STEPS + 1)), axis=1) % V
+IDS, TARGETS = TEXT[:, :-1], TEXT[:, 1:]
+X = RNG.normal(size=(ROWS, STEPS, 3)).astype("float32")
+
+
+@pytest.fixture(scope="module")
+def language_model():
+    keras.utils.set_random_seed(1)
+    layer = TrellisLayer(8, 3, output_units=6, dropout=0.1, recurrent_dropout=0.1)
+    model = TrellisLM(V, layer, embedding_units=6, output_dropout=0.1)
+    model.compile(keras.optimizers.Adam(0.02))
+    return model
+
+
+def test_a_language_model_learns_and_writes(language_model):
+    model = language_model
+    before = model.evaluate(IDS, TARGETS, verbose=0)
+    model.fit(IDS, TARGETS, epochs=15, batch_size=8, verbose=0)
+    assert model.evaluate(IDS, TARGETS, verbose=0) < 0.8 * before
+    written = np.asarray(model.generate(IDS[:2], 10, temperature=0))
+    for length in range(IDS.shape[1], written.shape[1]):
+        logits = model.predict(written[:, :length], verbose=0)
+        np.testing.assert_array_equal(written[:, length], logits[:, -1].argmax(-1))
+    drawn = [np.asarray(model.generate(IDS[:2], 15, seed=seed)) for seed in (3, 3, 4)]
+    np.testing.assert_array_equal(drawn[0], drawn[1])
+    assert not np.array_equal(drawn[0], drawn[2])
+
+
+@pytest.mark.parametrize("wrong", [V, -1])
+def test_an_id_outside_of_the_vocabulary_is_never_another_word(language_model, wrong):
+    ids = IDS.copy()
+    ids[0, 0] = wrong
+    with pytest.raises(ValueError, match="must be"):
+        language_model.score(ids, TARGETS)
+    if tensors.BACKEND == "jax":
+        assert np.isnan(language_model.evaluate(ids, TARGETS, verbose=0))
+    else:
+        with pytest.raises(ValueError, match="must be"):
+            language_model.evaluate(ids, TARGETS, verbose=0)
+
+
+def test_a_classifier_learns_and_comes_back(tmp_path):
+    labels = RNG.integers(0, 2, 32)
+    x = (RNG.normal(size=(32, STEPS, 2)) + 2 * labels[:, None, None]).astype("float32")
+    model = TrellisClassifier(2, TrellisLayer(6, 2))
+    model.compile(keras.optimizers.Adam(0.03), metrics=["accuracy"])
+    model.fit(x, labels, epochs=15, batch_size=8, verbose=0)
+    _, accuracy = model.evaluate(x, labels, verbose=0)
+    assert accuracy > 0.9
+    model.save(tmp_path / "model.keras")
+    again = keras.models.load_model(tmp_path / "model.keras")
+    np.testing.assert_allclose(
+        again.predict(x, verbose=0), model.predict(x, verbose=0), atol=1e-6
+    )
+
+
+@pytest.mark.parametrize(
+    "make",
+    [lambda **flags: TrellisLayer(4, 3, **flags), lambda **flags: IRCLSTM(4, **flags),
+     lambda **flags: StackedLSTM(4, **flags)],
+    ids=["TrellisLayer", "IRCLSTM", "StackedLSTM"],
+)  # fmt: skip
+def test_two_batches_of_a_stateful_layer_are_one_pass(make):
+    half = STEPS // 2
+    inputs = keras.Input((half, 3), batch_size=ROWS)
+    layer = make(return_sequences=True, stateful=True)
+    model = keras.Model(inputs, layer(inputs))
+    plain = make(return_sequences=True)
+    plain.build(X.shape)
+    plain.set_weights(layer.get_weights())
+    whole = keras.ops.convert_to_numpy(plain(X))
+    for _ in range(2):
+        parts = [model.predict(part, verbose=0) for part in np.split(X, 2, axis=1)]
+        np.testing.assert_allclose(np.concatenate(parts, axis=1), whole, atol=1e-5)
+        layer.reset_state()
