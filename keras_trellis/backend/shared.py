@@ -79,6 +79,13 @@ def matmul(
     return (one.T if transpose_one else one) @ (other.T if transpose_other else other)
 
 
+def scan(
+    step: Callable[[Any, Any], tuple[Any, Any]], state: tuple, inputs: tuple
+) -> tuple[tuple, Any]:
+    """Runs a step over the first axis of inputs; returns the last state and all outputs."""
+    return ops.scan(step, state, inputs)
+
+
 def num_replicas() -> int:
     """Returns 1: a model is one program, over however many devices."""
     return 1

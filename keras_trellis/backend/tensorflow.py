@@ -312,6 +312,25 @@ def fold_blocks(
     return sums
 
 
+def scan(
+    step: Callable[[Any, Any], tuple[Any, tf.Tensor]], state: tuple, inputs: tuple
+) -> tuple[tuple, tf.Tensor]:
+    """Runs a step over the first axis of inputs; returns the last state and all outputs.
+
+    Keras takes for the outputs what has the state's shapes. So they are made a part of it.
+    """
+    _, output = step(state, tuple(tensor[0] for tensor in inputs))
+
+    def advance(carried: tuple, now: tuple) -> tuple[tuple, tuple]:
+        *before, _ = carried
+        after, output = step(tuple(before), now)
+        return (*after, output), (*after, output)
+
+    begin = (*state, keras.ops.zeros_like(output))
+    (*last, _), (*_, outputs) = keras.ops.scan(advance, begin, inputs)
+    return tuple(last), outputs
+
+
 def num_replicas() -> int:
     """Returns how many replicas of a model train together."""
     return tf.distribute.get_strategy().num_replicas_in_sync

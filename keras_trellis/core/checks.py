@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from typing import Any, TypeAlias
 
 import keras
+import numpy as np
 from keras import ops
 
 from keras_trellis.backend import current as backend
@@ -139,8 +140,10 @@ def within(
     """
     if 0 in ids.shape:
         return ids
-    least = ops.min(ids)
-    most = ops.max(ids)
+    # Those of no ids at all hold; without an `initial` Keras refuses them.
+    limits = np.iinfo(keras.backend.standardize_dtype(ids.dtype))
+    least = ops.min(ids, initial=limits.max)
+    most = ops.max(ids, initial=limits.min)
     holds = (least >= 0) & (most < size)
     message = f"`{name}` must be in [0, {size}), {what}. Received: {name} from"
     return backend.verified(ids, holds, message, least, "to", most)

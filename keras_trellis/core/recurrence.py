@@ -13,6 +13,7 @@ from typing import NamedTuple, TypeAlias
 import keras
 from keras import ops
 
+from keras_trellis.backend import current as backend
 from keras_trellis.types import Number, State, Tensor
 
 
@@ -107,7 +108,7 @@ def recur(
     if recompute:
         size = block_size(recurrent, state, steps)
         return _in_blocks(advance, inputs, state, size)
-    state, outputs = ops.scan(advance, state, inputs)
+    state, outputs = backend.scan(advance, state, inputs)
     return outputs, state
 
 
@@ -150,12 +151,12 @@ def _in_blocks(
     whole = (inputs[0].shape[0] - 1) // size * size
 
     def run(state: State, block: State) -> tuple[State, Tensor]:
-        return ops.scan(advance, state, block)
+        return backend.scan(advance, state, block)
 
     blocks = tuple(
         ops.reshape(tensor[:whole], [-1, size, *tensor.shape[1:]]) for tensor in inputs
     )
-    state, outputs = ops.scan(keras.remat(run), state, blocks)
+    state, outputs = backend.scan(keras.remat(run), state, blocks)
     state, last = run(state, tuple(tensor[whole:] for tensor in inputs))
     outputs = ops.reshape(outputs, [whole, *outputs.shape[2:]])
     return ops.concatenate([outputs, last], axis=0), state

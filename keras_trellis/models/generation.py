@@ -94,7 +94,7 @@ def filter_log_probs(
         # The sum may round to 1 before the last token; a `top_p` of 1 keeps all of them anyway.
         chosen &= (_sums_before(probabilities) < top_p) | (top_p >= 1)
         candidates = ops.where(chosen, ordered, math.inf)
-        least = ops.min(candidates, axis=-1, keepdims=True)
+        least = ops.min(candidates, axis=-1, keepdims=True, initial=math.inf)
         return _only(log_probs >= least, log_probs)
 
     narrows = ops.any(top_k < size) | ops.any(top_p < 1)
@@ -157,7 +157,7 @@ def sample(
 
     def drawn() -> Tensor:
         # With the greatest at 0 a quotient that overflows is never that one's.
-        greatest = ops.max(log_probs, axis=-1, keepdims=True)
+        greatest = ops.max(log_probs, axis=-1, keepdims=True, initial=-math.inf)
         divisor = ops.where(random, temperature, 1)
         scaled = (log_probs - greatest) / divisor
         scores = filter_log_probs(scaled, top_k=top_k, top_p=top_p)

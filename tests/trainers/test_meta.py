@@ -39,10 +39,13 @@ SMALL = (
 QUADRATIC = ("--task=quadratic", "--config.data.dimensions=3", *SMALL)
 KILLED = """
 import os, signal
+import keras
 from trainers import evaluate, meta, meta_evaluate
 from trainers import report as comparison
 from trainers.cli import command
-from trainers.training import checkpoints
+from trainers.training import checkpoints, strategies
+
+strategies.make_deterministic = keras.utils.set_random_seed  # as in the process that goes on
 start_saving = checkpoints.Checkpoints.start_saving
 
 def save_or_die(self, step, arrays):

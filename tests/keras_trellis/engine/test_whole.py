@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from keras_trellis.core import caches
 from keras_trellis.core.trellis import trellis
-from keras_trellis.engine import caches, level, streaming, whole
+from keras_trellis.engine import level, streaming, whole
 from tests.keras_trellis.networks import (
     P,
     assert_close,
