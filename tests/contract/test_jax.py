@@ -10,9 +10,9 @@ from keras import ops
 from keras_trellis import EquilibriumTrellisLayer, TrellisLayer
 from keras_trellis.recurrent import IRCGRU, TensorizedLSTM
 
-jax = pytest.importorskip("jax")
 if keras.backend.backend() != "jax":
     pytest.skip("Keras runs on another backend", allow_module_level=True)
+jax = pytest.importorskip("jax")
 
 X = np.random.default_rng(0).normal(size=(3, 6, 2)).astype("float32")
 
