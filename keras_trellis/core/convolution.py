@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from keras import ops
 
 from keras_trellis.types import Number, Tensor
@@ -73,7 +75,14 @@ def delay(padded: Tensor, width: int, steps: int) -> Tensor:
     return padded[:, width - steps : end]
 
 
-def join_taps(padded: Tensor, width: int, taps: int, dilation: int) -> Tensor:
+def join_taps(
+    padded: Tensor,
+    width: int,
+    taps: int,
+    dilation: int,
+    *,
+    delay: Callable[[Tensor, int, int], Tensor] = delay,
+) -> Tensor:
     """Returns what a causal convolution reads at each step, the oldest tap first.
 
     Args:
@@ -81,6 +90,7 @@ def join_taps(padded: Tensor, width: int, taps: int, dilation: int) -> Tensor:
         width: W, at least (taps - 1) * dilation.
         taps: the number of taps, k.
         dilation: the distance between two taps, in steps.
+        delay: cuts a delayed sequence out; see the function of this name.
 
     Returns:
         `[B, T, k * C]`.

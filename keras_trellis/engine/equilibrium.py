@@ -24,11 +24,12 @@ from keras_trellis.core.masks import Packing
 from keras_trellis.core.network import Network, Weights
 from keras_trellis.core.precision import at_least_float32
 from keras_trellis.core.stack import is_stack
-from keras_trellis.engine import injection, stack, streaming
-from keras_trellis.engine.fixed_point import Convergence, fixed_point
+from keras_trellis.core.trellis import finish_chunk
+from keras_trellis.engine import injection, stack
+from keras_trellis.engine.fixed_point import fixed_point
 from keras_trellis.engine.injection import Addends
 from keras_trellis.engine.level import HiddenKernel, Reach, hidden_kernel, level
-from keras_trellis.types import Cache, Number, State
+from keras_trellis.types import Cache, Convergence, Number, State
 
 
 class _Turn(NamedTuple):
@@ -134,7 +135,7 @@ def stream(
     top, _ = _solve(turn, sequences)
     levels = _next_levels(turn, top)
     last = masks.last_valid(top, plan, cache.state)
-    return streaming.next_cache(network, sequences, cache, plan, top[0], last, levels)
+    return finish_chunk(network, sequences, cache, plan, top[0], last, levels)
 
 
 def _stream_groups(
@@ -153,7 +154,7 @@ def _stream_groups(
         network, weights, sequences, before, plan, training=training
     )
     levels = tuple(tensor[:, None] for tensor in last)
-    return streaming.next_cache(network, sequences, cache, plan, hidden, last, levels)
+    return finish_chunk(network, sequences, cache, plan, hidden, last, levels)
 
 
 def _split_pasts(network: Network, cache: Cache) -> list[State]:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import functools
+
 import tensorflow as tf
 
+from keras_trellis.core import convolution
 from keras_trellis.core.convolution import rows, time_steps
 
 
@@ -25,21 +28,8 @@ def delay(padded: tf.Tensor, width: int, steps: int) -> tf.Tensor:
     return delayed
 
 
-def join_taps(padded: tf.Tensor, width: int, taps: int, dilation: int) -> tf.Tensor:
-    """Returns what a causal convolution reads at each step, the oldest tap first.
-
-    Args:
-        padded: `[B, W + T, C]`, the past and the sequence.
-        width: W, at least (taps - 1) * dilation.
-        taps: the number of taps, k.
-        dilation: the distance between two taps, in steps.
-
-    Returns:
-        `[B, T, k * C]`.
-    """
-    delays = [tap * dilation for tap in reversed(range(taps))]
-    read = [delay(padded, width, steps) for steps in delays]
-    return tf.concat(read, axis=-1)
+join_taps = functools.partial(convolution.join_taps, delay=delay)
+"""`core.convolution.join_taps`, by this module's `delay`."""
 
 
 def multiply(

@@ -13,6 +13,7 @@ from keras_trellis.core import masks
 from keras_trellis.core.convolution import pad_left, time_steps
 from keras_trellis.core.masks import Packing
 from keras_trellis.core.network import Network, Weights
+from keras_trellis.core.trellis import finish_chunk
 from keras_trellis.engine import caches, injection, single_step
 from keras_trellis.engine.depth_loop import ascend
 from keras_trellis.engine.injection import Addends
@@ -80,7 +81,9 @@ def run(
     if sequences.shape[1] == 1:
         state, levels_after = single_step.run(network, weights, sequences, cache, plan)
         last = masks.last_valid(state, plan, cache.state)
-        return next_cache(network, sequences, cache, plan, state[0], last, levels_after)
+        return finish_chunk(
+            network, sequences, cache, plan, state[0], last, levels_after
+        )
     hidden = hidden_kernel(weights, training)
     addends = injection.inject(network, weights, sequences, cache.inputs)
     split = [caches.split_levels(network, tensor) for tensor in cache.levels]
@@ -100,7 +103,7 @@ def run(
     top = carry.state
     last = masks.last_valid(top, plan, cache.state)
     levels_after = tuple(map(_joined, by_state))
-    return next_cache(network, sequences, cache, plan, top[0], last, levels_after)
+    return finish_chunk(network, sequences, cache, plan, top[0], last, levels_after)
 
 
 def _advance(
@@ -137,36 +140,3 @@ def _joined(arrays: Sequence[tf.TensorArray]) -> tf.Tensor:
         rows = tf.shape(piece)[0]
         pieces.append(tf.reshape(piece, [rows, -1, piece.shape[-1]]))
     return tf.concat(pieces, axis=1)
-
-
-def next_cache(
-    network: Network,
-    sequences: tf.Tensor,
-    cache: Cache,
-    plan: Packing | None,
-    hidden: tf.Tensor,
-    state: State,
-    levels: State,
-) -> tuple[tf.Tensor, Cache]:
-    """Returns h of the top level, its steps moved back, and the cache after a chunk.
-
-    Args:
-        network: the network's shape.
-        sequences: the chunk, packed, `[B, n, p]`.
-        cache: the cache before it.
-        plan: its packing.
-        hidden: h of the top level, `[B, n, units]`.
-        state: the top level's state at the last valid step, each `[B, units]`.
-        levels: those of the next cache.
-    """
-    seen = tf.expand_dims(cache.steps > 0, -1)
-    before = tf.where(seen, cache.state[0], 0)
-    hidden = masks.unpack(hidden, plan, before)
-    padded = pad_left(cache.inputs, sequences)
-    more = time_steps(sequences) if plan is None else plan.count
-    return hidden, Cache(
-        inputs=masks.last_valid_steps(padded, network.input_width, plan),
-        levels=levels,
-        state=state,
-        steps=cache.steps + more,
-    )

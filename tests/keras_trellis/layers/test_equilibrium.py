@@ -9,7 +9,7 @@ import tensorflow as tf
 from numpy.linalg import norm
 
 from keras_trellis import EquilibriumTrellisLayer, TrellisLayer, convert
-from keras_trellis.engine.fixed_point import solve
+from keras_trellis.core.fixed_point import solve
 from tests import numpy_reference
 from tests.contract import saved
 from tests.contract.registry import REGISTRY
