@@ -1,8 +1,8 @@
 """What the three backends of Keras do in ways of their own, under one set of names.
 
-`current` is `tensorflow.py`, `jax.py` or `torch.py`, which have the same functions. All that
-`keras.ops` can say is said in it, in `keras_trellis.core`; nothing else of this package but
-`engine`, `export` and the private parts of `models` knows which backend runs.
+`current` is `tensorflow.py`, `jax.py` or `torch.py`, which have the same functions. What
+`keras.ops` can say is said in it, in `keras_trellis.core`. `current.NAME` is asked where TensorFlow
+alone has the engine or exports, and where Keras's trainers carry variables on in different ways.
 """
 
 from typing import TYPE_CHECKING

@@ -62,6 +62,13 @@ def jitted(function: Callable, static: Sequence[str]) -> Callable:
     return call
 
 
+def repeat(body: Callable[[Any, Any], Any], state: Any, turns: int) -> Any:
+    """Returns what a number of turns make of a state, by one loop, which is compiled once."""
+    if turns > 1:
+        return jax.lax.fori_loop(0, turns, body, state)
+    return body(0, state) if turns else state
+
+
 def tanh(tensor: jax.Array) -> jax.Array:
     """Returns the hyperbolic tangent; Keras's takes that of float64 in float32."""
     return jnp.tanh(tensor)
@@ -95,12 +102,7 @@ def argmax(values: jax.Array) -> jax.Array:
 
 
 def custom_gradient(function: Callable) -> Callable:
-    """Returns a function with a gradient of its own.
-
-    Args:
-        function: from tensors to a tuple of tensors, and to the function from the gradients with
-            respect to these to those with respect to the arguments.
-    """
+    """Returns a function with a gradient of its own; see TensorFlow's."""
 
     def with_rule(*arguments: jax.Array) -> tuple:
         results, gradient = function(*arguments)
@@ -176,18 +178,7 @@ def fold_blocks(
     limit: int,
     size: int,
 ) -> Any:
-    """Applies a function to one block of rows after another.
-
-    Args:
-        body: (block, sums) to the next sums. A block has `slice`, `places`, `only` and `add_to`.
-        sums: a nest of tensors.
-        row_range: the first row, and the one after the last.
-        limit: the most rows of a block.
-        size: N, the number of all rows.
-
-    Returns:
-        the last sums.
-    """
+    """Applies a function to one block of rows after another; see TensorFlow's."""
     start, stop = row_range
     most = min(size, limit)
 

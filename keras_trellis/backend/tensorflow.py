@@ -14,6 +14,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from keras_trellis.backend.direct import *  # noqa: F403
 from keras_trellis.types import Number
 
 NAME = "tensorflow"
@@ -141,37 +142,6 @@ def register_as_tensor(kind: type) -> None:
             state.value, dtype
         ),
     )
-
-
-def fixed_point(
-    find: Callable[..., tuple[tf.Tensor, Any]],
-    function: Callable[[tf.Tensor, Any], tf.Tensor],
-    guess: tf.Tensor,
-    parameters: Any,
-    solved: tf.Tensor | None,
-) -> tuple[tf.Tensor, Any]:
-    """Returns z with z = f(z, a); its gradient is that of the iterations.
-
-    Args:
-        find: `core.fixed_point.solve` with its tolerance and bound.
-        function: f.
-        guess: the first iterate.
-        parameters: a, a nest of tensors.
-        solved: as for `solve`.
-
-    Returns:
-        z, and how far it came.
-    """
-    return find(lambda z: function(z, parameters), guess, solved=solved)
-
-
-def jitted(function: Callable, static: Sequence[str]) -> Callable:
-    """Returns the function: it needs no compilation."""
-    return function
-
-
-tanh = keras.activations.tanh
-"""The hyperbolic tangent."""
 
 
 def mean(values: tf.Tensor) -> tf.Tensor:

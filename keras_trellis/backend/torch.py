@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from keras import ops
 
+from keras_trellis.backend.direct import *  # noqa: F403
 from keras_trellis.backend.shared import *  # noqa: F403
 
 NAME = "torch"
@@ -30,37 +31,6 @@ def to_tensor(value: Any) -> torch.Tensor:
         return ops.convert_to_tensor(value)
     array = np.asarray(value)
     return ops.convert_to_tensor(array, dtype=array.dtype.name)
-
-
-def fixed_point(
-    find: Callable[..., tuple[torch.Tensor, Any]],
-    function: Callable[[torch.Tensor, Any], torch.Tensor],
-    guess: torch.Tensor,
-    parameters: Any,
-    solved: torch.Tensor | None,
-) -> tuple[torch.Tensor, Any]:
-    """Returns z with z = f(z, a); its gradient is that of the iterations.
-
-    Args:
-        find: `core.fixed_point.solve` with its tolerance and bound.
-        function: f.
-        guess: the first iterate.
-        parameters: a, a nest of tensors.
-        solved: as for `solve`.
-
-    Returns:
-        z, and how far it came.
-    """
-    return find(lambda z: function(z, parameters), guess, solved=solved)
-
-
-def jitted(function: Callable, static: Sequence[str]) -> Callable:
-    """Returns the function: it needs no compilation."""
-    return function
-
-
-tanh = keras.activations.tanh
-"""The hyperbolic tangent."""
 
 
 def mean(values: torch.Tensor) -> torch.Tensor:
@@ -93,12 +63,7 @@ def argmax(values: torch.Tensor) -> torch.Tensor:
 
 
 def custom_gradient(function: Callable) -> Callable:
-    """Returns a function with a gradient of its own.
-
-    Args:
-        function: from tensors to a tuple of tensors, and to the function from the gradients with
-            respect to these to those with respect to the arguments.
-    """
+    """Returns a function with a gradient of its own; see TensorFlow's."""
 
     class WithRule(torch.autograd.Function):
         @staticmethod
@@ -163,18 +128,7 @@ def fold_blocks(
     limit: int,
     size: int,
 ) -> Any:
-    """Applies a function to one block of rows after another.
-
-    Args:
-        body: (block, sums) to the next sums. A block has `slice`, `places`, `only` and `add_to`.
-        sums: a nest of tensors.
-        row_range: the first row, and the one after the last.
-        limit: the most rows of a block.
-        size: N, the number of all rows.
-
-    Returns:
-        the last sums.
-    """
+    """Applies a function to one block of rows after another; see TensorFlow's."""
     start, stop = map(int, row_range)
     for begin in range(start, stop, limit):
         sums = body(_Block(begin, min(begin + limit, stop)), sums)

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import keras
-from keras import ops
 
 from keras_trellis.backend import current as backend
 from keras_trellis.types import Number, State
@@ -44,15 +42,7 @@ def ascend(
     if recompute:
         run_period = keras.remat(run_period)
     turns = (last - first) // period
-    state = _repeat(run_period, state, turns)
+    state = backend.repeat(run_period, state, turns)
     for level in range(first + turns * period, last):
         state = advance(state, level, level % period)
-    return state
-
-
-def _repeat(body: Callable[[Number, State], State], state: Any, turns: int) -> Any:
-    if backend.NAME == "jax" and turns > 1:
-        return ops.fori_loop(0, turns, body, state)
-    for turn in range(turns):
-        state = body(turn, state)
     return state

@@ -25,20 +25,17 @@ def recur(
     unroll: bool = False,
     recompute: bool = False,
 ) -> tuple[Tensor, State]:
-    """Runs a cell over time, as `core.recurrence.recur` describes it.
+    """Runs a cell over time; see `core.recurrence.recur`.
 
     Args:
-        step: one step of the cell.
+        step: as there, and so are the next three.
         recurrent: what the state meets.
-        inputs: what was computed before, each `[T, B, channels]` with T >= 1.
-        state: the state at the beginning, each `[B, channels]`.
+        inputs: what was computed before.
+        state: the state at the beginning.
         units: the number of channels of an output.
         training: whether it is a training step.
         unroll: whether there is no loop; TensorFlow has one in training all the same.
         recompute: whether a training step saves memory.
-
-    Returns:
-        the outputs `[T, B, units]`, and the state after the last step.
     """
     recompute = recompute and training
     if backend.NAME != "tensorflow":
