@@ -1,11 +1,15 @@
 """`fit`, `predict`, `generate` and stateful layers on JAX and torch."""
 
+import subprocess
+import sys
+
 import keras
 import numpy as np
 import pytest
 
 from keras_trellis import TrellisClassifier, TrellisLayer, TrellisLM
 from keras_trellis.recurrent import IRCLSTM, StackedLSTM
+from tests import ROOT
 from tests.contract import tensors
 
 pytestmark = pytest.mark.skipif(
@@ -16,6 +20,11 @@ RNG = np.random.default_rng(0)
 TEXT = np.cumsum(RNG.integers(1, 3, (32, STEPS + 1)), axis=1) % V
 IDS, TARGETS = TEXT[:, :-1], TEXT[:, 1:]
 X = RNG.normal(size=(ROWS, STEPS, 3)).astype("float32")
+
+
+def test_the_library_does_not_import_tensorflow():
+    program = "import keras_trellis, sys; sys.exit('tensorflow' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", program], cwd=ROOT).returncode == 0
 
 
 @pytest.fixture(scope="module")

@@ -1,0 +1,37 @@
+"""The table of docs/backends.md has a row for each layer, and says what tests said."""
+
+import pytest
+
+from tests.contract import table
+from tests.contract.registry import REGISTRY
+
+CASES = """<testsuite>
+<testcase classname="tests.contract.test_contract" name="test_padding_is_nothing[SRU]"/>
+<testcase classname="tests.contract.test_contract" name="test_padding_is_nothing[IRCSRU]"/>
+<testcase classname="tests.contract.test_contract" name="test_padding_reaches_no_gradient[SRU]">
+<failure/></testcase>
+<testcase classname="tests.contract.test_contract" name="test_number_formats[SRU-a-b]"/>
+<testcase classname="tests.contract.test_contract" name="test_number_formats[IRCSRU-a-b]">
+<skipped/></testcase>
+<testcase classname="tests.other" name="test_padding_is_nothing[TLSTM]"/>
+</testsuite>"""
+
+
+@pytest.fixture
+def page():
+    return table.PAGE.read_text(encoding="utf-8")
+
+
+def test_the_page_has_every_layer_and_property(page):
+    rows = table.read(page)
+    assert rows.keys() == {(layer, t) for layer in REGISTRY for t in table.PROPERTIES}
+    assert table.written(page, rows) == page
+
+
+def test_a_file_decides_about_its_backend_alone(page, tmp_path):
+    path = tmp_path / "jax64.xml"
+    path.write_text(CASES)
+    before, after = table.read(page), table.updated(table.read(page), [path])
+    with_jax = {place for place, letters in after.items() if "J" in letters}
+    assert with_jax == {("IRCSRU", "masks"), ("SRU", "number formats")}
+    assert all(after[place] - {"J"} == before[place] - {"J"} for place in before)
