@@ -17,6 +17,4 @@ if sys.argv[0] == "-m":
     stopping.listen(importing=True)  # imports take seconds
     available_memory.check_imports()
     quiet.import_tensorflow()
-    from trainers.cli import backend  # after TensorFlow, which Keras imports
-
-    backend.check()
+    quiet.check_backend()

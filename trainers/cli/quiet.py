@@ -1,4 +1,4 @@
-"""Keeps TensorFlow's first notes about the machine off stderr.
+"""Imports TensorFlow for a command, without its first notes about the machine on stderr.
 
 TensorFlow's C++ code writes these lines to descriptor 2 before it reads the log level.
 """
@@ -30,6 +30,20 @@ def import_tensorflow() -> None:
     # Hide CUDA's failure to start only if there is no driver. With one, users must see the error.
     with contextlib.nullcontext() if _DRIVER.exists() else _held_back():
         tensorflow.config.list_physical_devices()
+
+
+def check_backend() -> None:
+    """Exits with a line if Keras runs on another backend than TensorFlow."""
+    keras = importlib.import_module("keras")
+    name = keras.backend.backend()
+    if name != "tensorflow":
+        print(
+            "error: KERAS_BACKEND must be tensorflow for the trainers: they train with "
+            f"`tf.distribute` and export SavedModels. Received: {name}. Unset it, or correct "
+            '"backend" in ~/.keras/keras.json',
+            file=sys.stderr,
+        )
+        sys.exit(2)
 
 
 @contextlib.contextmanager

@@ -107,3 +107,18 @@ def test_a_closed_stderr_is_no_error(tmp_path):
     path = environment(PYTHONPATH=f"{tmp_path}{os.pathsep}{ROOT}")
     done = subprocess.run(["sh", "-c", line], env=path, capture_output=True, timeout=60)
     assert (done.stdout, done.returncode) == (b"imported\n", 7)
+
+
+def test_a_command_says_which_backend_it_needs():
+    pytest.importorskip("jax")
+    done = subprocess.run(
+        [sys.executable, "-m", "trainers.lm", "--task=pydoc"],
+        env=environment(KERAS_BACKEND="jax", JAX_PLATFORMS="cpu"),
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert done.returncode == 2
+    (line,) = done.stderr.splitlines()
+    assert line.startswith("error: KERAS_BACKEND must be tensorflow for the trainers")
+    assert "Received: jax." in line
