@@ -12,6 +12,7 @@ from collections.abc import Collection, Sequence
 
 from keras import ops
 
+from keras_trellis.backend import current as backend
 from keras_trellis.core import ascent, caches, masks
 from keras_trellis.core.convolution import (
     causal_convolution,
@@ -70,7 +71,8 @@ def trellis(
     def advance(state: State, level: Number, phase: int) -> State:
         left = [repeated(tensor, network.width(phase)) for tensor in initial]
         padded = list(map(pad_left, left, state))
-        state = run_level(network, weights, addends, padded, phase)
+        run = functools.partial(run_level, network, phase=phase)
+        state = backend.saving_products(run)(weights, addends, padded)
         return network.begun(state, level)
 
     collected = []
