@@ -51,6 +51,8 @@ LAYERS: dict[str, Kind] = {
     "gru_reset_before": Recurrent(
         functools.partial(keras.layers.GRU, reset_after=False), blocks=3
     ),
+    # DropConnect on its recurrent matrix, `config.model.weight_dropout`; Keras's has none.
+    "weight_drop_lstm": Gated(recurrent.WeightDropLSTM, blocks=4),
     "irc_gru": Gated(recurrent.IRCGRU, blocks=3),
     "irc_lstm": Gated(recurrent.IRCLSTM, blocks=4),
     "ihc_lstm": Gated(recurrent.IHCLSTM, blocks=4),

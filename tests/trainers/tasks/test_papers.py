@@ -259,7 +259,7 @@ def test_the_table_s_hidden_size_of_pixels_does_not_give_its_parameters(task):
 # then the learning rate and the epochs of the authors' code, which has no T-LSTM: that one has
 # those of its IRC form. `gru` is that of the code, whose reset gate acts after the product.
 TABLE_II = {
-    "lstm": ("lstm", 3, 400, 1150, "24.9M", 30.0, 800),
+    "lstm": ("weight_drop_lstm", 3, 400, 1150, "24.9M", 30.0, 800),
     "ihc_lstm": ("ihc_lstm", 3, 400, 1150, "15.1M", 30.0, 800),
     "fast_grnn_1": ("fast_grnn", 1, 650, 650, "1.7M", 10.0, 50),
     "irc_fast_grnn_1": ("irc_fast_grnn", 1, 650, 650, "1.3M", 10.0, 50),
