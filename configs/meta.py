@@ -107,7 +107,7 @@ def small_residual_networks() -> dict:
         batch_size=64,
         depth=8,
         channels=4,
-        episodes=20,
+        episodes=16,
         evaluated=5,
         validation=few["data"]["validation"],
     )

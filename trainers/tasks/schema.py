@@ -307,9 +307,6 @@ def _length_rules(values: Values) -> Iterator[Rule]:
     expected = "False with config.training.steps, whose rate falls at no plateau"
     averages = steps and values["schedule.average"]
     yield averages, "schedule.average", expected, "training.steps"
-    expected = "None with config.training.steps, which leaves no epochs to the schedule"
-    averages = steps and values["schedule.average_after"]
-    yield averages, "schedule.average_after", expected, "training.steps"
     expected = "() without config.training.steps, which has the parts of the run"
     parts = values["training.depths"] and not steps
     yield parts, "training.depths", expected, "training.steps"

@@ -220,13 +220,10 @@ def _fit_and_score(
     splits: Sequence[str],
 ) -> tuple[str, ...]:
     """Returns `Scores.beside`; () for other workers than the chief."""
-    # Along a cosine the optimizer lowers the rate at each step.
-    rates = {} if cosine_steps(config) else config.schedule.to_dict()
-    schedule = schedules.Schedule(**rates)
     training = config.training
     result = loop.fit(
         trainer,
-        schedule,
+        make_schedule(config),
         folder,
         epochs=training.epochs,
         steps=training.steps,
@@ -297,6 +294,14 @@ def make_optimizer(config: ml_collections.ConfigDict) -> optimizers.Optimizer:
     return optimizers.OPTIMIZERS[config.optimizer.name].from_run_config(
         config, steps=cosine_steps(config), scales=_draws_lengths(config)
     )
+
+
+def make_schedule(config: ml_collections.ConfigDict) -> schedules.Schedule:
+    """Returns the schedule of a config."""
+    rules = config.schedule.to_dict()
+    if cosine_steps(config):  # the optimizer lowers the rate at each step
+        rules = {"average_after": rules["average_after"]}
+    return schedules.Schedule(**rules)
 
 
 def cosine_steps(config: ml_collections.ConfigDict) -> int:

@@ -6,12 +6,15 @@ Where a preset has another value than its table, the test says so, and why.
 import pytest
 
 from configs import ptb_recurrent
+from trainers.data.streams import Windows
 from trainers.language import models as language_models
 from trainers.models.layers import LAYERS
 from trainers.sequences import models as sequence_models
 from trainers.tasks import config as configs
-from trainers.tasks import registry
+from trainers.tasks import registry, schema
 from trainers.tasks.names import flatten
+from trainers.training import runs
+from trainers.training.schedules import Schedule
 
 # Bai, Kolter and Koltun (2019), Table 5, and the results of section 5.2. "hidden" and "output" are
 # two parts of the hidden state.
@@ -243,6 +246,19 @@ def test_the_paper_s_models_of_texts_have_the_parameters_of_table_5(task):
         "ptb_char": f"{int(10 * millions) / 10}M",
     }
     assert told[task] == TABLE_5[task]["millions"]
+
+
+def test_the_short_form_is_60_passes_of_one_cosine_with_averages_from_half_of_it_on():
+    config = configs.load("ptb", "paper_short")
+    changed = {"preset", "schedule.patience", "schedule.minimum"}
+    changed |= {"schedule.average_after", "training.epochs", "training.steps"}
+    found = flatten(config), flatten(configs.load("ptb", "paper"))
+    assert {name for name in found[0] if found[0][name] != found[1][name]} == changed
+    words = 929_589 // config.data.batch_size
+    windows = Windows(words, config.data.window, config.data.horizon)
+    assert config.training.steps == 60 * windows.count
+    assert runs.make_schedule(config) == Schedule(average_after=30)
+    schema.check(config)
 
 
 @pytest.mark.parametrize("task", CHANNELS)

@@ -317,11 +317,6 @@ def test_the_ends_of_the_ranges_are_in_them():
         ),
         (
             ("ptb", "paper"),
-            {"training.steps": 1000, "schedule.average_after": 3},
-            "`config.schedule.average_after` must be None with config.training.steps",
-        ),
-        (
-            ("ptb", "paper"),
             {"training.steps": 1000, "schedule.average": True},
             "`config.schedule.average` must be False with config.training.steps",
         ),
