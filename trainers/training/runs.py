@@ -325,7 +325,8 @@ def _tell_finished(folder: Workdir, config: ml_collections.ConfigDict) -> bool:
         return False
     _refuse_changes(folder, result["epochs"], epochs)
     store = _finished_store(folder)
-    print(f"{folder.path} holds a finished run; {_ending(config, stopped, store)}")
+    ending = _ending(config, result, stopped, store)
+    print(f"{folder.path} holds a finished run; {ending}")
     print(result["summary"])
     return True
 
@@ -346,9 +347,14 @@ def _finished_store(folder: Workdir) -> checkpoints.Checkpoints:
 
 
 def _ending(
-    config: ml_collections.ConfigDict, stopped: bool, store: checkpoints.Checkpoints
+    config: ml_collections.ConfigDict,
+    result: dict[str, Any],
+    stopped: bool,
+    store: checkpoints.Checkpoints,
 ) -> str:
     """Returns why a run has finished, or how it would go on."""
+    if result.get("solved"):
+        return f"at least {config.schedule.stop_at:.0%} of its validation answers are right"
     if stopped:
         epochs = config.schedule.stop_after
         return f"its validation loss did not fall for {epochs} epochs"
@@ -442,9 +448,11 @@ def _record(
 ) -> dict[str, Any]:
     """Returns what `result.json` holds; JSON has no NaN."""
     cost = result.cost._asdict()
+    solved = {"solved": True} if result.solved else {}
     return {
         "epochs": result.epochs,
         "best_epoch": result.best_epoch,
+        **solved,
         "parameters": parameters(model),
         "cost": {name: None if math.isnan(v) else v for name, v in cost.items()},
         "summary": summary,

@@ -271,6 +271,22 @@ def test_the_table_s_hidden_size_of_pixels_does_not_give_its_parameters(task):
     assert [round(each / 1e6, 1) for each in found] == [0.1, 8.0]
 
 
+@pytest.mark.parametrize("task", ["addition", "memorization"])
+def test_the_baselines_of_the_tensorized_lstm_have_as_many_parameters(task):
+    """The stacked LSTM is a kernel of 2 without memory convolution, see test_tensorized.py."""
+    found = {}
+    for name in ("tensorized", "tensorized_3d", "stacked_lstm", "grid_lstm", "lstm"):
+        config = configs.load(task, f"small_{name}")
+        kinds = registry.get(task).algorithm(config.data).kinds
+        found[name] = sequence_models.parameters(config, kinds, kinds)
+        schema.check(config)
+        if name == "stacked_lstm":
+            tensorized = dict(kernel_size=2, rank=2, memory_convolution=False)
+            assert tensorized.items() <= config.model.tensorized.to_dict().items()
+    assert max(found.values()) < 1.06 * min(found.values()), found
+    assert configs.load(task, "paper").schedule.stop_at == 1
+
+
 # Kuo et al. (2020), Table II: layers, sizes of embedding and hidden state, the layers' parameters;
 # then the learning rate and the epochs of the authors' code, which has no T-LSTM: that one has
 # those of its IRC form. `gru` is that of the code, whose reset gate acts after the product.

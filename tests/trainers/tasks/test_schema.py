@@ -148,6 +148,7 @@ BAD = {
     "schedule.average": NO_SWITCH,
     "schedule.average_after": NO_COUNT_NOR_NONE,
     "schedule.stop_after": NO_COUNT_NOR_NONE,
+    "schedule.stop_at": st.sampled_from([0, -0.5, 1.5, True, "1", float("nan")]),
     "training.epochs": NO_COUNT,
     "training.log_every_steps": NO_COUNT,
     "training.checkpoint_every_steps": NO_COUNT,
