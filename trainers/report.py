@@ -28,7 +28,7 @@ from trainers.language import evaluation
 from trainers.tasks import registry
 from trainers.tasks.measures import Measure
 from trainers.tasks.names import Values
-from trainers.tasks.task import AlgorithmTask, Task
+from trainers.tasks.task import AlgorithmTask, Published, Task
 from trainers.training import pages, progress, schedules, workdir
 from trainers.training import table as tables
 
@@ -39,6 +39,7 @@ _NOT_PUBLISHED = 4 * [_UNKNOWN]  # epochs, tokens, time and memory
 _COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
 _MARKERS = "osD^vP"
 _GREY = "#555555"
+_LIGHT = "#a0a0a0"  # of results that the paper quotes
 Curve = Sequence[tuple[float, float]]  # of epochs and values
 
 
@@ -172,7 +173,7 @@ def read_runs(paths: Sequence[str]) -> list[Run]:
 
 
 def table(runs: Sequence[Run]) -> str:
-    """Returns a section of Markdown for each task: its runs, then the paper's numbers."""
+    """Returns a section of Markdown for each task: its runs, then the numbers of the paper's table."""
     return "\n".join(_section(task, its_runs) for task, its_runs in _by_task(runs))
 
 
@@ -184,13 +185,8 @@ def _section(task: Task, runs: Sequence[Run]) -> str:
     titles += [f"test, `{protocol}`" for protocol in evaluation.PROTOCOLS]
     titles += ["epochs", "seen in training", "training time", "peak memory"]
     rows = [_run_cells(run) for run in runs]
-    for result in task.published:
-        numbers = [
-            _UNKNOWN if result.parameters is None else f"{result.parameters / 1e6:g}M",
-            _UNKNOWN,
-            task.measure.text(result.value),
-        ]
-        rows.append(["*paper*", result.name, *numbers, *_NOT_PUBLISHED])
+    rows += [_published_cells("*paper*", task, result) for result in task.published]
+    rows += [_published_cells("*quoted*", task, result) for result in task.quoted]
     section = f"## {task.name}: {task.measure.name}\n\n{pages.markdown(titles, rows)}\n"
     for run in runs:
         # A note on config values that a run did not have from its first step.
@@ -201,10 +197,25 @@ def _section(task: Task, runs: Sequence[Run]) -> str:
     return section
 
 
+def _published_cells(source: str, task: Task, result: Published) -> list[str]:
+    size = result.parameters
+    return [
+        source,
+        result.name,
+        _UNKNOWN if size is None else f"{size / 1e6:g}M",
+        _UNKNOWN,
+        task.measure.text(result.value),
+        *_NOT_PUBLISHED,
+    ]
+
+
 def draw(runs: Sequence[Run]) -> figure.Figure:
     """Draws the curves of each task's runs, and their results on test data."""
     by_task = _by_task(runs)
-    counts = [len(its_runs) + len(task.published) for task, its_runs in by_task]
+    counts = [
+        len(its_runs) + len(task.published) + len(task.quoted)
+        for task, its_runs in by_task
+    ]
     heights = [max(3.5, 1.4 + 0.27 * count) for count in counts]
     picture = figure.Figure(figsize=(12, sum(heights)), layout="constrained")
     panels = picture.subplots(len(by_task), 2, squeeze=False, height_ratios=heights)
@@ -240,11 +251,12 @@ def _label(run: Run) -> str:
 
 
 def _draw_results(axes: Any, task: Task, styled: _Styled) -> None:
-    """Draws a row for each finished run and each number of the paper, the best at the bottom."""
+    """Draws a row for each finished run and each number of the paper's table, the best first."""
     exact, authors = evaluation.PROTOCOLS
     entries = [
         (result.value, f"paper, {result.name}", _GREY) for result in task.published
     ]
+    entries += [(result.value, result.name, _LIGHT) for result in task.quoted]
     for run, colour, _ in styled:
         if values := run.values():
             # Under the protocol of the paper, if the task has it.
