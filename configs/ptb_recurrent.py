@@ -149,7 +149,7 @@ def _small(layer: str) -> dict:
 
 
 def _small_dropped(layer: str) -> dict:
-    """The same with DropConnect of the paper's rate, so that LSTM and IHC-LSTM are compared alike."""
+    """The same with DropConnect at the paper's rate, to compare LSTM and IHC-LSTM alike."""
     config = _small(layer)
     config["model"].update(weight_dropout=0.25)  # released
     return config

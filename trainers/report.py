@@ -173,7 +173,7 @@ def read_runs(paths: Sequence[str]) -> list[Run]:
 
 
 def table(runs: Sequence[Run]) -> str:
-    """Returns a section of Markdown for each task: its runs, then the numbers of the paper's table."""
+    """Returns a section of Markdown for each task: its runs, then the paper's table."""
     return "\n".join(_section(task, its_runs) for task, its_runs in _by_task(runs))
 
 

@@ -127,7 +127,9 @@ def draw(results: Sequence[dict[str, Any]]) -> figure.Figure:
                 if (result["task"], result["layer"]) == (task, layer)
             ]
             _draw_layer(panel, own, layer, colour)
-        panel.set(title=task, xlabel="L", ylabel="examples", yscale="log", xticks=DEPTHS)
+        panel.set(
+            title=task, xlabel="L", ylabel="examples", yscale="log", xticks=DEPTHS
+        )
         panel.grid(alpha=0.25)
     axes[0].legend(fontsize="small")
     return picture

@@ -150,7 +150,7 @@ class DrawnWindows:
         return bounds
 
     def epoch_bounds(self, epoch: int) -> np.ndarray:
-        """Returns the windows of an epoch, counted from 0: each range [start, stop), `[count, 2]`."""
+        """Returns the ranges [start, stop) of the windows of an epoch from 0 on, `[count, 2]`."""
         ordered = self._ordered(self.lengths, tf.constant(epoch, "int64")).numpy()
         stops = np.cumsum(ordered)
         return np.stack([stops - ordered, stops], axis=-1)

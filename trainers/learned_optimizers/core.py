@@ -111,7 +111,8 @@ class UpdateNetwork(keras.layers.Layer):
         if projection is not None:
             units = arguments.positive("projection", projection)
             self.projection = keras.layers.Dense(units, name="projection", dtype=policy)
-        self.gates = self.output_layer = None
+        self.gates: GatedUpdate | None = None
+        self.output_layer: Any = None
         if update == GATED:
             self.gates = GatedUpdate(name="gates", dtype=policy)
         else:

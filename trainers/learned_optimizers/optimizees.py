@@ -247,8 +247,9 @@ class Block(NamedTuple):
 
     def kernels(self) -> list[tuple[int, ...]]:
         """Returns the shapes of its kernels."""
-        shapes = [(3, 3, self.inputs, self.outputs), (3, 3, self.outputs, self.outputs)]
-        return shapes + [(1, 1, self.inputs, self.outputs)] * self.has_convolution
+        own = [(3, 3, self.inputs, self.outputs), (3, 3, self.outputs, self.outputs)]
+        shortcut = [(1, 1, self.inputs, self.outputs)] * self.has_convolution
+        return [*own, *shortcut]
 
 
 def residual(
@@ -280,8 +281,8 @@ def residual(
     _, pixels, colours = images.pixels.shape
     side = math.isqrt(pixels)
     blocks = _blocks(depths.stages(depth), channels)
-    kernels = [(3, 3, colours, channels)]
-    kernels += [shape for block in blocks for shape in block.kernels()]
+    entry: tuple[int, ...] = (3, 3, colours, channels)
+    kernels = [entry, *(shape for block in blocks for shape in block.kernels())]
     width = blocks[-1].outputs
     shapes: list[Sequence[int]] = []
     starts = []

@@ -31,7 +31,8 @@ def write(path: epath.Path, outcomes: Sequence[Outcome], line: str) -> str:
         line: the command.
     """
     text = markdown(outcomes)
-    page = f"# Learned optimizers\n\nWritten by `{line}`.\n\n{text}\n\n![]({PICTURE})\n\n![]({MEANS})\n"
+    pictures = f"![]({PICTURE})\n\n![]({MEANS})\n"
+    page = f"# Learned optimizers\n\nWritten by `{line}`.\n\n{text}\n\n{pictures}"
     write_text(path / TABLE, page)
     write_text(path / POINTS, points(outcomes))
     progress.save_picture(draw(outcomes), path / PICTURE)

@@ -128,9 +128,7 @@ COUNT = integer(1)
 TOKEN = integer(-_LARGEST)
 RATE = number("a number in [0, 1)", lambda value: 0 <= value < 1)
 SHARE = number("a number between 0 and 1, neither of them", lambda value: 0 < value < 1)
-UP_TO_ONE = number(
-    "a number above 0 and at most 1", lambda value: 0 < value <= 1
-)
+UP_TO_ONE = number("a number above 0 and at most 1", lambda value: 0 < value <= 1)
 ABOVE_ZERO = number("a finite number above 0", lambda value: value > 0)
 FROM_ZERO = number("a finite number of at least 0", lambda value: value >= 0)
 FINITE = number("a finite number", lambda value: True)

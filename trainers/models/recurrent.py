@@ -165,7 +165,9 @@ class Grid(Recurrent):
         yield from super().rules(values)
         outputs = values["model.output_units"] or values["model.embedding_units"]
         width = outputs or values["model.units"]
-        expected = f"{width}, the channels of the outputs: all blocks of a grid are alike"
+        expected = (
+            f"{width}, the channels of the outputs: all blocks of a grid are alike"
+        )
         yield values["model.units"] != width, "model.units", expected
         for name in ("model.recurrent_dropout", "model.weight_dropout"):
             expected = "0 with config.model.layer='grid_lstm', which drops nothing"

@@ -215,7 +215,7 @@ def test_a_training_graph_of_unknown_sizes(masked):
 @hypothesis.given(arguments=drawn())
 @hypothesis.settings(max_examples=10, deadline=None)
 def test_the_memory_convolution_is_a_convex_combination(arguments):
-    """With i = 0 and f = 1 a step is that convolution, which is linear: its matrix, column by column.
+    """With i = 0 and f = 1 a step is that convolution, which is linear; so here is its matrix.
 
     So a gradient that goes back through it has a sum of absolute values no greater than before,
     whatever the number of steps (Leifert et al. 2016, theorems 17 and 18).

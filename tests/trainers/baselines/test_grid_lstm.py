@@ -20,7 +20,7 @@ def lstm(both, memory, kernel, bias):
 
 
 def grid(w, x):
-    """h along depth of the highest block, at each step."""
+    """H along depth of the highest block, at each step."""
     hidden, memory = np.zeros([2, DEPTH, len(x), UNITS])
     outputs = []
     for now in np.moveaxis(x, 1, 0):
@@ -40,7 +40,9 @@ def grid(w, x):
 
 def test_the_equations_chunks_and_a_mask():
     cell = GridLSTMCell(UNITS, DEPTH, dtype="float64")
-    layer = RecurrentLayer([keras.layers.RNN(cell, dtype="float64")], return_sequences=True)
+    layer = RecurrentLayer(
+        [keras.layers.RNN(cell, dtype="float64")], return_sequences=True
+    )
     rng = np.random.default_rng(0)
     layer.build((B, T, P))
     for variable in cell.trainable_variables:

@@ -30,7 +30,7 @@ def preprocessed(values, p=10.0):
 
 
 def reference(weights, has_cell):
-    """theta after each step: theta = f * theta' - i * gradient."""
+    """Theta after each step: theta = f * theta' - i * gradient."""
     theta = THETA
     write = keep = np.zeros(COORDINATES)
     hidden = memory = np.zeros([COORDINATES, UNITS])
