@@ -39,7 +39,6 @@ _NOT_PUBLISHED = 4 * [_UNKNOWN]  # epochs, tokens, time and memory
 _COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
 _MARKERS = "osD^vP"
 _GREY = "#555555"
-_LIGHT = "#a0a0a0"  # of results that the paper quotes
 Curve = Sequence[tuple[float, float]]  # of epochs and values
 
 
@@ -212,10 +211,7 @@ def _published_cells(source: str, task: Task, result: Published) -> list[str]:
 def draw(runs: Sequence[Run]) -> figure.Figure:
     """Draws the curves of each task's runs, and their results on test data."""
     by_task = _by_task(runs)
-    counts = [
-        len(its_runs) + len(task.published) + len(task.quoted)
-        for task, its_runs in by_task
-    ]
+    counts = [len(its_runs) + len(task.published) for task, its_runs in by_task]
     heights = [max(3.5, 1.4 + 0.27 * count) for count in counts]
     picture = figure.Figure(figsize=(12, sum(heights)), layout="constrained")
     panels = picture.subplots(len(by_task), 2, squeeze=False, height_ratios=heights)
@@ -251,12 +247,11 @@ def _label(run: Run) -> str:
 
 
 def _draw_results(axes: Any, task: Task, styled: _Styled) -> None:
-    """Draws a row for each finished run and each number of the paper's table, the best first."""
+    """Draws a row for each finished run and each number of the paper, the best at the bottom."""
     exact, authors = evaluation.PROTOCOLS
     entries = [
         (result.value, f"paper, {result.name}", _GREY) for result in task.published
     ]
-    entries += [(result.value, result.name, _LIGHT) for result in task.quoted]
     for run, colour, _ in styled:
         if values := run.values():
             # Under the protocol of the paper, if the task has it.

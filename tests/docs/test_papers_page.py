@@ -56,6 +56,16 @@ def test_the_tests_and_names_exist():
         assert pkgutil.resolve_name(name)
 
 
+def test_the_results_page_has_the_papers_tables():
+    text = (ROOT / "docs" / "results.md").read_text()
+    lines = [line for line in text.splitlines() if line.startswith("| ")]
+    for task in registry.TASKS.values():
+        for result in task.quoted:
+            own = [line for line in lines if line.startswith(f"| {result.name}")]
+            numbers = {float(n) for line in own for n in re.findall(r"[\d.]*\d", line)}
+            assert result.value in numbers, (task.name, result)
+
+
 def test_the_commands_and_their_presets_exist():
     for command in COMMANDS:
         check(command)
