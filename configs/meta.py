@@ -82,8 +82,8 @@ def few_images() -> dict:
 def residual_networks() -> dict:
     """An IHC-LSTM that trains ResNet-34 by the gated update.
 
-    A training step keeps the gates of 21 million coordinates for 20 steps: over a tebibyte of
-    memory. The paper does not say how its authors went about that.
+    A training step keeps the gates of 21 million coordinates for 20 steps, in about 570 GiB. The
+    paper does not say how its authors went about that.
     """
     config = networks()
     config["model"].update(

@@ -100,7 +100,7 @@ class UpdateNetwork(keras.layers.Layer):
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
-        self.update = check_update(update)
+        self.update = _checked_update(update)
         self.scale = _checked_scale(scale, update)
         self.p = _above_zero("p", p)
         policy = self.dtype_policy
@@ -247,8 +247,7 @@ def value_and_gradient(
     return value, tape.gradient(value, theta)
 
 
-def check_update(update: str) -> str:
-    """Returns the name of an update; raises ValueError if it is none."""
+def _checked_update(update: str) -> str:
     if update not in UPDATES:
         raise arguments.refusal("update", update, f"one of {UPDATES}")
     return update

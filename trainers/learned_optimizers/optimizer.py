@@ -110,7 +110,8 @@ class RecurrentOptimizer(keras.optimizers.Optimizer):
         if trainable_variables is not None:
             self.build(trainable_variables)
         variables = self._trained()
-        _check_frozen(variables, trainable_variables)
+        if trainable_variables is not None:
+            grads = _in_order(grads, trainable_variables, variables)
         _check(grads, variables)
         sizes = [math.prod(variable.shape) for variable in variables]
         gradients = _flat(grads)
@@ -189,18 +190,29 @@ def _flat(tensors: Sequence[Any]) -> tf.Tensor:
     )
 
 
-def _check_frozen(
-    variables: Sequence[keras.Variable], given: Sequence[keras.Variable] | None
-) -> None:
-    """Refuses to leave out a variable that the states are of."""
-    names = {id(variable) for variable in variables if given is None}
-    names |= {id(variable) for variable in given or ()}
-    for variable in variables:
-        if id(variable) not in names or not variable.trainable:
-            raise ValueError(
-                "RecurrentOptimizer moves all variables that it was built for. Received: no "
-                f"gradient for {variable.path}, which is frozen; compile the model again"
-            )
+def _in_order(
+    gradients: Sequence[Any],
+    given: Sequence[keras.Variable],
+    variables: Sequence[keras.Variable],
+) -> list[Any]:
+    """Returns the gradients of the given variables in the order in which states are of them."""
+    by_variable = {
+        id(variable): gradient
+        for variable, gradient in zip(given, gradients, strict=True)
+    }
+    own = {id(variable) for variable in variables}
+    for what, some, others in (
+        ("no gradient for", variables, by_variable),
+        ("a gradient for", given, own),
+    ):
+        for variable in some:
+            if id(variable) not in others:
+                raise ValueError(
+                    "RecurrentOptimizer moves the variables that it was built for, all of them. "
+                    f"Received: {what} {variable.path}; compile the model again after a layer was "
+                    "frozen or released"
+                )
+    return [by_variable[id(variable)] for variable in variables]
 
 
 def _check(gradients: Sequence[Any], variables: Sequence[Any]) -> None:

@@ -169,7 +169,10 @@ class Grid(Recurrent):
             f"{width}, the channels of the outputs: all blocks of a grid are alike"
         )
         yield values["model.units"] != width, "model.units", expected
-        for name in ("model.recurrent_dropout", "model.weight_dropout"):
+        dropped = ["model.recurrent_dropout", "model.weight_dropout"]
+        if values["model.embedding_units"]:  # else the model drops the inputs
+            dropped.append("model.dropout")
+        for name in dropped:
             expected = "0 with config.model.layer='grid_lstm', which drops nothing"
             yield values[name], name, expected
 

@@ -117,5 +117,18 @@ def test_a_gated_update_reads_the_loss_and_moves_no_frozen_variable():
     model = model_with(RecurrentOptimizer(update="gated"))
     model.optimizer.build(model.trainable_variables)
     model.layers[0].trainable = False
-    with pytest.raises(ValueError, match="no gradient for .*kernel, which is frozen"):
+    with pytest.raises(ValueError, match="no gradient for .*kernel; compile the model"):
         fit(model, 1)
+    with pytest.raises(ValueError, match="a gradient for .*other; compile the model"):
+        other = keras.Variable([1.0], name="other")
+        optimizer.apply([tf.ones(2), tf.ones(1)], [variable, other])
+
+
+def test_gradients_may_come_in_another_order():
+    variables = [keras.Variable([1.0, 2.0]), keras.Variable([3.0])]
+    optimizer = RecurrentOptimizer(update="gated")
+    optimizer.build(variables)
+    optimizer.scale_loss(tf.constant(1.0))
+    optimizer.apply([10 * tf.ones(1), tf.ones(2)], variables[::-1])
+    np.testing.assert_allclose(variables[0], [0.993, 1.993], atol=1e-3)
+    np.testing.assert_allclose(variables[1], [2.933], atol=1e-3)
