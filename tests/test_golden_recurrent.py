@@ -6,7 +6,6 @@ paper's equations ("paper"), the authors' own modules ("released"), and their tr
 
 import json
 
-import keras
 import ml_collections
 import numpy as np
 import pytest
@@ -181,6 +180,7 @@ RELEASED = {
     },
 }
 LAYERS = {
+    "lstm": recurrent.WeightDropLSTM,
     "irc_gru": recurrent.IRCGRU,
     "irc_lstm": recurrent.IRCLSTM,
     "ihc_lstm": recurrent.IHCLSTM,
@@ -195,12 +195,10 @@ LAYERS = {
 
 
 def layer_for(config, place, dtype):
-    """Keras's own LSTM, the trainers' two kinds of Keras's GRU, else ours."""
+    """The trainers' two kinds of Keras's GRU, else ours."""
     name, form = config["cell"], config["form"]
     flags = {"return_sequences": True, "return_state": True, "dtype": dtype}
     units = config["units"][place]
-    if name == "lstm":
-        return keras.layers.LSTM(units, **flags)
     if name == "gru":
         kind = {"paper": "gru_reset_before", "released": "gru"}[form]
         one = {

@@ -422,6 +422,22 @@ class IRCGRU(GatedRNN):
 
 
 @_registered
+class WeightDropLSTM(GatedRNN):
+    """`keras.layers.LSTM` with DropConnect, `recurrent_weight_dropout`; its states are h and c.
+
+        f, i, o = sig(W x + U h' + b),  a = tanh(W_A x + U_A h' + b_A)
+        c = f * c' + i * a,  h = o * tanh(c)
+
+    Equations (18) to (21) of Kuo et al. 2020; the DropConnect is that of Merity et al. 2018,
+    "Regularizing and optimizing LSTM language models". Kernels and biases have Keras's order, so
+    that `set_weights` takes those of a `keras.layers.LSTM`. The bias of f begins at 1, in the
+    released form at 0.
+    """
+
+    cell_class = cells.WeightDropLSTMCell
+
+
+@_registered
 class IRCLSTM(GatedRNN):
     """The LSTM with an input residual connection; its states are h and c.
 

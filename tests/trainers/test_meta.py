@@ -13,7 +13,6 @@ from tests.trainers import calls, mnist_files
 from trainers import evaluate, meta, meta_evaluate
 from trainers import report as comparison
 from trainers.learned_optimizers import (
-    core,
     evaluation,
     experiment,
     modeling,
@@ -203,15 +202,39 @@ def test_the_report_has_the_run(trained):
     assert "| trained | small |" in section and told in section
 
 
-@pytest.mark.parametrize("task", ["quadratic", "mnist_mlp", "cifar10_cnn"])
-def test_a_preset_has_the_cells_of_kuo(task):
+@pytest.mark.parametrize(
+    ("task", "layers", "update"),
+    [
+        ("quadratic", 2, "added"),
+        ("mnist_mlp", 2, "added"),
+        ("cifar10_cnn", 2, "added"),
+        ("cifar10_resnet", 1, "gated"),
+    ],
+)
+def test_a_preset_has_the_cells_of_kuo(task, layers, update):
     sizes = {}
     for cell in ("lstm", "ihc_lstm"):
         config = configs.load(task)
         config.model.cell = cell
-        sizes[cell] = [each.count_params() for each in experiment.build(config).cells]
-    assert sizes == {"lstm": [3280, 3280], "ihc_lstm": [2820, 2820]}
-    assert isinstance(experiment.build(config), core.UpdateNetwork)
+        network = experiment.build(config)
+        sizes[cell] = [each.count_params() for each in network.cells]
+        assert network.update == update
+    assert sizes == {"lstm": [3280] * layers, "ihc_lstm": [2820] * layers}
+
+
+@pytest.mark.parametrize(
+    ("preset", "sizes"), [("small", (5_000, 20_000)), ("paper", (21_282_122,) * 2)]
+)
+def test_a_residual_network_has_the_preset_s_depth_and_channels(preset, sizes):
+    rng = np.random.default_rng(0)
+    pixels = rng.integers(0, 256, (20, 1024, 3), np.uint8)
+    part = pixels, np.arange(20, dtype=np.int32) % 10
+    data = types.SimpleNamespace(
+        train=part, validation=part, test=part, classes=tuple("abcdefghij")
+    )
+    config = configs.load("cifar10_resnet", preset)
+    least, most = sizes
+    assert least <= experiment.split_optimizees(config, data)["train"].size <= most
 
 
 @pytest.fixture
@@ -241,7 +264,8 @@ def test_an_evaluation_has_a_table_a_picture_and_all_points(
     assert table.count("\n| 10 times the steps |") == 3
     assert table.count("\n| 5 dimensions |") == 3
     assert "| 10 times the steps | trained |  | " in table
-    assert (found / report.PICTURE).read_bytes().startswith(b"\x89PNG")
+    for picture in (report.PICTURE, report.MEANS):
+        assert (found / picture).read_bytes().startswith(b"\x89PNG")
     lines = (found / report.POINTS).read_text().splitlines()
     assert lines[0] == "setting,optimizer,draw,step,loss"
     assert len(lines) == 1 + 3 * 3 * (61 + 7)

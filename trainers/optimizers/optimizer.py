@@ -22,6 +22,7 @@ class Optimizer(keras.optimizers.Optimizer):
         torch_name: the name in `torch.optim` of an optimizer with the same formula and defaults,
             which `trainers.verify` compares it with; None: there is none.
         can_average: whether it takes `averages`, as `SGD`.
+        rate_factor: what `scale_rate` has set; None without `scales`.
 
     Args:
         learning_rate: the learning rate.
@@ -52,7 +53,7 @@ class Optimizer(keras.optimizers.Optimizer):
         self.steps = steps
         self.slot_variables: dict[str, list[keras.Variable]] = {}
         # TensorFlow's, so that it is none of `variables`: each step sets it anew.
-        self._factor: tf.Variable | None = _one() if scales else None
+        self.rate_factor: tf.Variable | None = _one() if scales else None
 
     def add_scalar(
         self, name: str, dtype: str, initializer: str = "zeros"
@@ -109,8 +110,8 @@ class Optimizer(keras.optimizers.Optimizer):
     def annealed(self, rate: Any) -> tf.Tensor:
         """Returns the rate of the next step, for the learning rate that is set."""
         rate = tf.cast(rate, "float64")
-        if self._factor is not None:
-            rate *= self._factor
+        if self.rate_factor is not None:
+            rate *= self.rate_factor
         if not self.steps:
             return rate
         done = tf.cast(self.iterations, "float64") / self.steps
@@ -122,12 +123,12 @@ class Optimizer(keras.optimizers.Optimizer):
         Raises:
             ValueError: the optimizer was made without `scales=True`.
         """
-        if self._factor is None:
+        if self.rate_factor is None:
             raise ValueError(
                 "the optimizer must be made with scales=True to scale its rate. "
                 f"Received: {self.name}"
             )
-        self._factor.assign(factor)
+        self.rate_factor.assign(factor)
 
     @property
     def averaging(self) -> bool:

@@ -7,7 +7,7 @@ from trainers.tasks.drawing import CIFAR10, MNIST, SVHN
 from trainers.tasks.enwik8 import ENWIK8
 from trainers.tasks.images import PERMUTED_MNIST, SEQ_CIFAR10, SEQ_MNIST
 from trainers.tasks.long_memory import ADDING, COPY_MEMORY
-from trainers.tasks.meta import CIFAR10_CNN, MNIST_MLP, QUADRATIC
+from trainers.tasks.meta import CIFAR10_CNN, CIFAR10_RESNET, MNIST_MLP, QUADRATIC
 from trainers.tasks.names import nearest, unknown
 from trainers.tasks.ptb import PTB, PTB_MOS
 from trainers.tasks.ptb_char import PTB_CHAR
@@ -43,6 +43,7 @@ _OWN_TASKS: tuple[OwnTask, ...] = (
     QUADRATIC,
     MNIST_MLP,
     CIFAR10_CNN,
+    CIFAR10_RESNET,
 )
 OWN_TASKS = {task.name: task for task in _OWN_TASKS}
 """Those of commands of their own; all other commands know `TASKS` alone."""

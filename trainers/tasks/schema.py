@@ -20,6 +20,7 @@ from trainers.models.fields import (
     SHARE,
     SWITCH,
     TEXT,
+    UP_TO_ONE,
     Field,
     Required,
     Rule,
@@ -69,6 +70,8 @@ class Schedule:
     Attributes:
         stop_after: the run ends after so many epochs without a better validation loss. The rate
             then follows this group with `training.steps` too: a cosine needs a known end.
+        stop_at: the run ends after an epoch in which this share of the validation answers is right,
+            1 for all of them. Only algorithms have answers.
     """
 
     factor: Annotated[float, changing(SHARE)]
@@ -79,6 +82,7 @@ class Schedule:
     average: Annotated[bool, SWITCH] = False
     average_after: Annotated[int | None, or_none(COUNT)] = None
     stop_after: Annotated[int | None, changing(or_none(COUNT))] = None
+    stop_at: Annotated[float | None, or_none(UP_TO_ONE)] = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -200,7 +204,10 @@ def check_flat(values: Values) -> None:
     check_fields(values)
     task = registry.get(values["task"])
     rules = itertools.chain(
-        optimizer_rules(values), _task_rules(values, task), _length_rules(values)
+        optimizer_rules(values),
+        _task_rules(values, task),
+        _length_rules(values),
+        _end_rules(values, task),
     )
     if not isinstance(task, OwnTask):
         rules = itertools.chain(rules, _model_rules(values))
@@ -307,12 +314,20 @@ def _length_rules(values: Values) -> Iterator[Rule]:
     expected = "False with config.training.steps, whose rate falls at no plateau"
     averages = steps and values["schedule.average"]
     yield averages, "schedule.average", expected, "training.steps"
-    expected = "None with config.training.steps, which leaves no epochs to the schedule"
-    averages = steps and values["schedule.average_after"]
-    yield averages, "schedule.average_after", expected, "training.steps"
     expected = "() without config.training.steps, which has the parts of the run"
     parts = values["training.depths"] and not steps
     yield parts, "training.depths", expected, "training.steps"
+
+
+def _end_rules(values: Values, task: Task) -> Iterator[Rule]:
+    """Yields what a run refuses that ends by its right answers."""
+    goal = values["schedule.stop_at"] is not None
+    expected = f"None for --task={task.name}, which has no answers to be right"
+    has_none = not isinstance(task, AlgorithmTask)
+    yield goal and has_none, "schedule.stop_at", expected
+    expected = "0 with config.schedule.stop_at: a cosine needs a known end"
+    steps = values["training.steps"]
+    yield goal and steps, "training.steps", expected, "schedule.stop_at"
 
 
 def _model_rules(values: Values) -> Iterator[Rule]:

@@ -85,6 +85,7 @@ class Task:
         metrics: numbers that are scored beside the measure. They need the whole distribution over
             the tokens, also where the loss needs less. An `OwnTask` has none.
         published: the paper's results.
+        quoted: results of other models, which the paper's tables have beside its own.
         sizes: the paper's number of parameters, by preset.
         fields: fields of the config that this task alone has, by their dotted names.
         search: what `trainers.tune` searches.
@@ -101,6 +102,7 @@ class Task:
     licence: str = NOT_STATED
     metrics: tuple[Metric, ...] = ()
     published: tuple[Published, ...] = ()
+    quoted: tuple[Published, ...] = ()
     sizes: Mapping[str, str] = dataclasses.field(default_factory=dict)
     fields: Mapping[str, Field] = dataclasses.field(default_factory=dict)
     search: Space = dataclasses.field(default_factory=dict)

@@ -92,6 +92,7 @@ class Result(NamedTuple):
         cost: what the run took.
         lost_epoch: a better epoch whose weights are lost; 0 if there is none.
         unsaved: what a finished run could not write; None if it wrote everything.
+        solved: whether it ended by its right answers, before its last epoch.
     """
 
     finished: bool
@@ -102,6 +103,7 @@ class Result(NamedTuple):
     cost: costs.Cost
     lost_epoch: int = 0
     unsaved: checkpoints.Unsaved | None = None
+    solved: bool = False
 
 
 def fit(
@@ -257,6 +259,7 @@ class _Run:
             cost=state.cost(),
             lost_epoch=state.lost_epoch(),
             unsaved=unsaved,
+            solved=state.solved,
         )
 
     def _epochs(self, signals: StopSignals, observe: Observe) -> None:
@@ -282,7 +285,8 @@ class _Run:
 
     def _at_end(self) -> bool:
         losses = self.state.losses
-        return len(losses) == self.plan.epochs or self.schedule.stops(losses)
+        is_last = len(losses) == self.plan.epochs or self.state.solved
+        return is_last or self.schedule.stops(losses)
 
     def _train_epoch(self, batches: Iterator[Nest], signals: StopSignals) -> None:
         state, plan = self.state, self.plan
@@ -335,6 +339,7 @@ class _Run:
         state = self.state
         validation, best = self._evaluate(signals)
         state.losses.append(validation["loss"])
+        state.solved = self.schedule.is_solved(validation)
         seconds = time.monotonic() - began
         self.progress.epoch(
             state.epoch_sums.means(),
@@ -366,6 +371,11 @@ class _Run:
         losses = self.state.losses
         if change := self.schedule.after_epoch(losses, self.trainer.optimizer):
             self.progress.say(change)
+        if self.state.solved:
+            share = self.schedule.stop_at
+            self.progress.say(
+                f"at least {share:.0%} of the validation answers are right: the run ends"
+            )
         if self.schedule.stops(losses):
             self.progress.say(
                 "the validation loss has not fallen for "

@@ -43,6 +43,7 @@ class RunState:
         step: steps done.
         losses: the validation losses of the epochs done.
         best: the least of those whose weights are kept, with its epoch; infinity and 0 at first.
+        solved: whether the last epoch has ended the run, by its right answers.
         carried: what the next batch begins with, in the replicas' shares.
         epoch_sums: the metrics of this epoch's steps.
         interval_sums: the metrics since the last line was shown.
@@ -55,6 +56,7 @@ class RunState:
         self.step = 0
         self.losses: list[float] = []
         self.best = (math.inf, 0)
+        self.solved = False
         self.carried: Nest = ()
         self.begin_pass()
         self.epoch_sums = Sums()
@@ -98,6 +100,7 @@ class RunState:
             **_as_arrays("interval/", self.interval_sums.values),
             "losses": np.array(self.losses, "float64"),
             "best": np.array(self.best, "float64"),
+            "solved": np.bool_(self.solved),
             **_as_arrays("cost/", self.cost()._asdict()),
             "replicas": np.int64(self._trainer.replicas),
         }
@@ -122,6 +125,7 @@ class RunState:
         self.step = step
         self.losses = arrays["losses"].tolist()
         self.best = (float(arrays["best"][0]), int(arrays["best"][1]))
+        self.solved = bool(arrays.get("solved", False))  # 0.1 had none
         self.epoch_sums = Sums(_with_prefix("sums/", arrays))
         self.interval_sums = Sums(_with_prefix("interval/", arrays))
         cost = _with_prefix("cost/", arrays)

@@ -23,7 +23,9 @@ def passes(training: Any, steps_per_epoch: int) -> int:
 
 
 def stopped(result: Mapping[str, Any], stop_after: int | None) -> bool:
-    """Returns whether a run with this result ended by `Schedule.stops`."""
+    """Returns whether a run with this result ended before its last epoch, by its schedule."""
+    if result.get("solved"):
+        return True
     if stop_after is None or "best_epoch" not in result:
         return False
     return result["epochs"] - result["best_epoch"] >= stop_after
@@ -45,6 +47,8 @@ class Schedule:
         average_after: the epoch after which averaging starts whatever the loss; None: no such.
         stop_after: the run ends after so many epochs in a row without a loss below the best
             before them; None: it has all its epochs.
+        stop_at: the run ends after an epoch in which at least this share of the validation answers
+            is right; None: it has all its epochs.
     """
 
     factor: float = 0.25
@@ -54,6 +58,7 @@ class Schedule:
     average: bool = False
     average_after: int | None = None
     stop_after: int | None = None
+    stop_at: float | None = None
 
     def __post_init__(self):
         if not 0 < self.factor < 1:
@@ -70,6 +75,11 @@ class Schedule:
                 raise ValueError(
                     f"`{name}` must be None or at least 1. Received: {name}={value}"
                 )
+        if self.stop_at is not None and not 0 < self.stop_at <= 1:
+            raise ValueError(
+                "`stop_at` must be None or above 0 and at most 1. "
+                f"Received: stop_at={self.stop_at}"
+            )
         if any(epoch < 1 for epoch in self.epochs):
             raise ValueError(
                 f"`epochs` must be at least 1 each. Received: epochs={self.epochs}"
@@ -111,6 +121,10 @@ class Schedule:
             return False
         best = losses.index(min(losses))  # the first of equal ones
         return len(losses) - 1 - best >= self.stop_after
+
+    def is_solved(self, validation: Mapping[str, float]) -> bool:
+        """Returns whether a run ends after an epoch with these validation metrics."""
+        return self.stop_at is not None and validation["right_answers"] >= self.stop_at
 
     def _plateau(self, losses: Sequence[float]) -> bool:
         if self.patience is None:

@@ -17,6 +17,7 @@ B, T, P, UNITS = 3, 5, 3, 4
 MASK = np.array([[1, 1, 1, 0, 0], [0, 1, 0, 1, 1], [1, 1, 1, 1, 1]], bool)
 SQUARE = ("SRU", "IRCSRU", "IRCTLSTM")
 FORMS = {
+    "WeightDropLSTM": ("WeightDropLSTM", {}, numpy_cells.lstm),
     "IRCGRU": ("IRCGRU", {}, numpy_cells.irc_gru),
     "IRCGRU released": ("IRCGRU", {"variant": "released"}, numpy_cells.irc_gru),
     "IRCLSTM": ("IRCLSTM", {}, numpy_cells.irc_lstm),
@@ -79,6 +80,25 @@ def test_the_equations(form):
     for training in (False, True):
         found = layer(x, initial_state=initial, training=training)
         assert_close(found, (outputs, *state))
+
+
+@pytest.mark.parametrize("variant", ["paper", "released"])
+def test_a_weight_drop_lstm_is_keras_lstm_but_for_its_dropconnect(variant):
+    layer, x = make("WeightDropLSTM", variant=variant)
+    lstm = keras.layers.LSTM(
+        UNITS, return_sequences=True, return_state=True, dtype="float64"
+    )
+    fresh = recurrent.WeightDropLSTM(UNITS, variant=variant)
+    for built in (lstm, fresh):
+        built.build((B, None, P))
+    forget = fresh.cell.bias.numpy().reshape(4, UNITS)
+    bias = lstm.get_weights()[2].reshape(4, UNITS)  # Keras's begins at 1 too
+    np.testing.assert_array_equal(forget, bias * (variant == "paper"))
+    kernel = fresh.cell.recurrent_kernel.numpy()
+    np.testing.assert_allclose(kernel @ kernel.T, np.eye(UNITS), atol=1e-6)
+    lstm.set_weights(layer.get_weights())
+    how = {"initial_state": states_for(layer), "mask": MASK}
+    assert_close(layer(x, training=True, **how), lstm(x, **how))
 
 
 def with_gradients(call, layer, x, initial, mask):

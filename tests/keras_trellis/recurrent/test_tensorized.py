@@ -209,6 +209,35 @@ def test_a_training_graph_of_unknown_sizes(masked):
         assert_close(found, with_gradients(layer, layer, part, [], mask))
 
 
+# Theorem C of the paper's appendix: softmax kernels make each memory cell a convex combination.
+
+
+@hypothesis.given(arguments=drawn())
+@hypothesis.settings(max_examples=10, deadline=None)
+def test_the_memory_convolution_is_a_convex_combination(arguments):
+    """With i = 0 and f = 1 a step is that convolution, which is linear; so here is its matrix.
+
+    So a gradient that goes back through it has a sum of absolute values no greater than before,
+    whatever the number of steps (Leifert et al. 2016, theorems 17 and 18).
+    """
+    layer, x = make(**arguments | {"cell": "lstm", "memory_convolution": True})
+    cell = layer.cell
+    bias = cell.bias.numpy()
+    bias[CHANNELS : 2 * CHANNELS], bias[2 * CHANNELS : 3 * CHANNELS] = -1e4, 1e4
+    cell.bias.assign(bias)
+    size = cell.state_size[0]
+    hidden = np.random.default_rng(6).normal(size=(1, size)).repeat(size, 0)
+    inputs = x[:1, 0].repeat(size, 0)
+    _, (_, carried) = cell(inputs, [hidden, np.eye(size)])
+    matrix = np.reshape(carried, [size // CHANNELS, CHANNELS, -1, CHANNELS])
+    within = np.einsum("icoc->cio", matrix)  # of each channel alone
+    assert (within >= 0).all()
+    np.testing.assert_allclose(within.sum(1), 1, rtol=1e-12)
+    np.testing.assert_allclose(within[0], within[1], rtol=1e-12)  # one kernel for all
+    others = matrix.sum((0, 2)) - np.diag(np.diag(matrix.sum((0, 2))))
+    np.testing.assert_array_equal(others, 0)
+
+
 # Kinship
 
 

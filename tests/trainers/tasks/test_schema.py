@@ -148,6 +148,7 @@ BAD = {
     "schedule.average": NO_SWITCH,
     "schedule.average_after": NO_COUNT_NOR_NONE,
     "schedule.stop_after": NO_COUNT_NOR_NONE,
+    "schedule.stop_at": st.sampled_from([0, -0.5, 1.5, True, "1", float("nan")]),
     "training.epochs": NO_COUNT,
     "training.log_every_steps": NO_COUNT,
     "training.checkpoint_every_steps": NO_COUNT,
@@ -314,11 +315,6 @@ def test_the_ends_of_the_ranges_are_in_them():
             ("quadratic", "small"),
             {"training.jit_compile": True},
             "`config.training.jit_compile` must be False for --task=quadratic",
-        ),
-        (
-            ("ptb", "paper"),
-            {"training.steps": 1000, "schedule.average_after": 3},
-            "`config.schedule.average_after` must be None with config.training.steps",
         ),
         (
             ("ptb", "paper"),
