@@ -60,12 +60,13 @@ def _do() -> int | None:
         return run_command.train_by_flags(
             lambda path: experiment.SeriesExperiment(FLAGS.config, FLAGS.data_dir)
         )
+    if FLAGS.mode == "evaluate":
+        experiment.evaluate(run_command.trained_run(PROGRAM), FLAGS.data_dir)
+        return None
+    output = to_path(FLAGS.output)
+    predictions.refuse_existing(output)
     path = run_command.trained_run(PROGRAM)
-    if FLAGS.mode == PREDICT:
-        output = to_path(FLAGS.output)
-        print(predictions.write(path, FLAGS.data_dir, FLAGS.input, output))
-    else:
-        experiment.evaluate(path, FLAGS.data_dir)
+    print(predictions.write(path, FLAGS.data_dir, FLAGS.input, output))
     return None
 
 

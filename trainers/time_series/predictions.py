@@ -56,7 +56,6 @@ def write(
     Raises:
         ValueError, OSError, WorkdirError: something cannot be used.
     """
-    refuse_existing(output)
     config = runs.load_config(path)
     if source is None:
         # Only the test recordings are needed, and whether they are the run's.
