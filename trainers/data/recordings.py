@@ -153,10 +153,8 @@ def cut(recordings: Sequence[Recording], window: int, hop: int) -> Windows:
     ]
     chosen = list(itertools.compress(range(len(places)), used))
     owners = np.array([places[index][0] for index in chosen], "int32")
-    kept = Examples(
-        *(np.array([array[i] for i in chosen]) for array in (inputs, targets))
-    )
-    return Windows(kept, owners)
+    arrays = (np.array([array[i] for i in chosen]) for array in (inputs, targets))
+    return Windows(Examples(*arrays), owners)
 
 
 def known(targets: np.ndarray) -> np.ndarray:

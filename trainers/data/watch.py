@@ -111,7 +111,7 @@ def parse(name: str, content: bytes, sha256: str = _SHA256) -> list[Exercise]:
             f"{name} must hold recordings by X, y, subject and side. Received: "
             f"{type(error).__name__}: {error}"
         ) from error
-    return sorted(exercises, key=lambda each: each.name)
+    return sorted(exercises, key=lambda recorded: recorded.name)
 
 
 def _installed() -> tuple[str, bytes]:

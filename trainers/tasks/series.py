@@ -71,9 +71,9 @@ def _watch(config: Any, data_dir: str | None) -> SeriesData:
     recorded, (fold, people) = exercises.read(data_dir), _people(config)
     parts = {
         split: [
-            Recording(each.name, each.values, _class(each.exercise))
-            for each in recorded
-            if each.person in people[split]
+            Recording(exercise.name, exercise.values, _class(exercise.exercise))
+            for exercise in recorded
+            if exercise.person in people[split]
         ]
         for split in SPLITS
     }
@@ -111,11 +111,11 @@ def _anomaly(config: Any, data_dir: str | None) -> SeriesData:
         )
     recorded, (fold, people) = exercises.read(data_dir), _people(config)
     parts: dict[str, list[Recording]] = {split: [] for split in SPLITS}
-    for each in recorded:
-        strange = np.array(each.exercise not in normal, "int32")
-        for split in SPLITS:
-            if each.person in people[split] and not (split == "train" and strange):
-                parts[split].append(Recording(each.name, each.values, strange))
+    for exercise in recorded:
+        strange = np.array(exercise.exercise not in normal, "int32")
+        (split,) = (name for name in SPLITS if exercise.person in people[name])
+        if split != "train" or not strange:
+            parts[split].append(Recording(exercise.name, exercise.values, strange))
     return recordings.assemble(
         parts,
         exercises.CHANNELS,
@@ -255,7 +255,7 @@ def _table_notes(
         notes.append(f"classes: {', '.join(classes)}")
     every = [recording for split in SPLITS for recording in parts[split]]
     rows = sum(len(recording.values) for recording in every)
-    gaps = sum(int((~recordings.whole(each.values)).sum()) for each in every)
+    gaps = rows - sum(int(recordings.whole(r.values).sum()) for r in every)
     if gaps:
         notes.append(f"{gaps:,} of {rows:,} rows have an empty cell and are skipped")
     return tuple(notes)
@@ -283,6 +283,7 @@ WATCH = SeriesTask(
     presets=watch.PRESETS,
     load=_watch,
     objective="classes",
+    shape=lambda config: (len(exercises.CHANNELS), len(exercises.EXERCISES)),
     measure=WINDOW_ACCURACY,
     data="exercises of the shoulder, recorded by a smartwatch (Burns et al. 2018, seglearn)",
     licence="BSD 3-Clause, as the package seglearn",
@@ -294,6 +295,7 @@ ANOMALY = SeriesTask(
     presets=anomaly.PRESETS,
     load=_anomaly,
     objective="next_step",
+    shape=lambda config: (len(exercises.CHANNELS), 2 * len(exercises.CHANNELS)),
     measure=AVERAGE_PRECISION,
     data=WATCH.data,
     licence=WATCH.licence,
@@ -307,6 +309,7 @@ FORECAST = SeriesTask(
     objective="numbers",
     measure=ROOT_MEAN_SQUARE,
     unit=f" {co2.UNIT}",
+    shape=lambda config: (len(co2.CHANNELS), config.data.ahead),
     data="weekly carbon dioxide over Mauna Loa, 1958 to 2001 (Keeling and Whorf 2004, statsmodels)",
     licence="public domain",
     fields={"data.ahead": COUNT, "data.validation": COUNT, "data.test": COUNT},

@@ -197,6 +197,8 @@ class SeriesTask(Task):
         load: takes the run's config and `data_dir`.
         objective: what the network learns: one of `trainers.time_series.objectives.OBJECTIVES`.
         unit: the text after a predicted number.
+        shape: takes the config; returns the channels of a recording, and how many numbers the
+            network returns for one target. None: the user's files say it.
     """
 
     program = "trainers.series"
@@ -204,6 +206,7 @@ class SeriesTask(Task):
     load: Callable[[Any, str | None], SeriesData]
     objective: str
     unit: str = ""
+    shape: Callable[[Any], tuple[int, int]] | None = None
     search: Space = dataclasses.field(default_factory=lambda: spaces.SERIES)
     baselines: Mapping[str, dict] = dataclasses.field(
         default_factory=lambda: settings.SERIES

@@ -20,16 +20,14 @@ from trainers.time_series import forecasting, models
 from trainers.time_series.modeling import SeriesModeling
 from trainers.time_series.objectives import (
     OBJECTIVES,
-    Classes,
     NextStep,
     Numbers,
-    Outputs,
     Score,
     scikit_metrics,
 )
 from trainers.training import checkpoints, examples, memory, runs
 from trainers.training.examples import ExamplesExperiment
-from trainers.training.experiment import PROTOCOL, SPLITS, Check, Scores
+from trainers.training.experiment import PROTOCOL, Check, Scores
 from trainers.training.workdir import RESTORE, WorkdirError, read_record
 
 _FACTS = "facts"  # in the record of a run's data
@@ -67,7 +65,8 @@ class SeriesExperiment(ExamplesExperiment):
 
     def parameters(self, config: ConfigDict) -> int:
         """Returns the number of parameters of a config's model on these data."""
-        return models.parameters(config, self._series.facts)
+        facts = self._series.facts
+        return models.parameters(config, len(facts.channels), facts.outputs)
 
     def task(self, model: keras.Sequential) -> SeriesModeling:
         """Returns what the loop trains."""
@@ -139,31 +138,10 @@ class SeriesExperiment(ExamplesExperiment):
         picture = draw_confusion(np.array(matrix), self._series.classes)
         return scores._replace(pictures={CONFUSION: picture})
 
-    def evaluate(self, path: epath.Path) -> None:
-        """Prints the scores of a run's best model on validation and test data.
-
-        Args:
-            path: the run's folder.
-
-        Raises:
-            WorkdirError: the folder cannot be used.
-        """
-        self.check(path)
-        task = self.task(load_model(path, self._config, self._series.facts))
-        for split in SPLITS:
-            score = self.score_split(task, split, lambda: None)
-            print(self.describe(split, score), flush=True)
-
     @property
     def data(self) -> SeriesData:
         """The recordings."""
         return self._series
-
-    def classified(self, outputs: Outputs) -> Score:
-        """Returns the score on validation data of what gives logits of windows."""
-        return Classes(self._config, self._series).score(
-            "validation", outputs, _nothing
-        )
 
     @functools.cached_property
     def _simpler(self) -> Sequence[forecasting.Forecasts]:
@@ -189,17 +167,14 @@ class SeriesExperiment(ExamplesExperiment):
         return score._replace(values=values)
 
 
-def _nothing(recordings: Sequence[np.ndarray]) -> list[np.ndarray]:
-    raise AssertionError("a class for each recording is scored by windows")
-
-
 def load_model(path: epath.Path, config: ConfigDict, facts: Facts) -> keras.Sequential:
     """Returns a run's model with its best weights.
 
     Raises:
         WorkdirError: the folder cannot be used.
     """
-    memory.check_weights(models.parameters(config, facts))
+    count = models.parameters(config, len(facts.channels), facts.outputs)
+    memory.check_weights(count)
     model = models.build(config, facts)
     checkpoints.load_best(path, model)
     return model

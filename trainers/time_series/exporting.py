@@ -61,14 +61,15 @@ def export(
                 "--precision must be float32 for a model without one class for each recording. "
                 f"Received: --precision={precision}"
             )
-        objective: Any = registry.get(config.task)
-        ahead = config.data.ahead if objective.objective == "next_step" else 0
+        task: Any = registry.get(config.task)
+        ahead = config.data.ahead if task.objective == "next_step" else 0
         return _save(Endpoints(model, facts, ahead), output, card_facts)
     classifier, scaled = models.classifier(model, facts)
     if precision != "float32":
         loaded = experiment.SeriesExperiment(config, data_dir)
         loaded.check(path)
-        card_facts |= _precision_facts(loaded, classifier, scaled, precision)
+        objective = objectives.Classes(config, loaded.data)
+        card_facts |= _precision_facts(objective, classifier, scaled, precision)
     return export_classifier(
         classifier,
         output,
@@ -88,7 +89,7 @@ def _channels(facts: Facts) -> dict[str, str]:
 
 
 def _precision_facts(
-    loaded: experiment.SeriesExperiment,
+    objective: objectives.Classes,
     classifier: TrellisClassifier,
     scaled: Scale,
     precision: str,
@@ -96,8 +97,8 @@ def _precision_facts(
     """Returns the line of the model card with the score before and after rounding."""
     texts = []
     for candidate in (classifier, inference_model(classifier, precision)):
-        values = loaded.classified(_outputs(candidate, scaled)).values
-        texts.append(f"{values['accuracy']:.2f} %")
+        score = objective.window_score("validation", _outputs(candidate, scaled))
+        texts.append(f"{score.values['accuracy']:.2f} %")
     return runs.change("validation accuracy", precision, *texts)
 
 

@@ -66,19 +66,26 @@ def _dropout(config: ConfigDict) -> list[keras.layers.Layer]:
     )
 
 
-def parameters(config: ConfigDict, facts: Facts) -> int:
-    """Returns the number of trainable parameters."""
-    width, inputs = config.model.embedding_units, len(facts.channels)
-    projection = 0 if width is None else (inputs + 1) * width
-    layer = layer_parameters(config, inputs if width is None else width)
-    return projection + layer + (_units(config) + 1) * facts.outputs
+def parameters(config: ConfigDict, channels: int, outputs: int) -> int:
+    """Returns the number of trainable parameters.
+
+    Args:
+        config: the run's config.
+        channels: those of a recording.
+        outputs: how many numbers the network returns for one target.
+    """
+    width = config.model.embedding_units
+    projection = 0 if width is None else (channels + 1) * width
+    layer = layer_parameters(config, channels if width is None else width)
+    return projection + layer + (_units(config) + 1) * outputs
 
 
 def need(config: ConfigDict, facts: Facts) -> memory.Need:
     """Returns the memory that training takes."""
     batch = Batch(config.data.batch_size, facts.window, not facts.every_step)
     about = LAYERS[config.model.layer].activations(config.model, batch).about
-    return memory.training(config, parameters(config, facts), 0, about)
+    count = parameters(config, len(facts.channels), facts.outputs)
+    return memory.training(config, count, 0, about)
 
 
 def run(

@@ -116,6 +116,10 @@ class Classes(Objective):
         """Scores windows and recordings, or steps."""
         if self._facts.every_step:
             return self._step_score(self._data.recordings[split], streams)
+        return self.window_score(split, outputs)
+
+    def window_score(self, split: str, outputs: Outputs) -> Score:
+        """Scores windows and recordings by what gives the logits of windows."""
         examples = getattr(self._data, split)
         log_probs = log_softmax(outputs(examples.inputs))
         loss, right = _class_means(log_probs, examples.targets)
@@ -143,8 +147,10 @@ class Classes(Objective):
         )
 
     def _step_score(self, recordings: Sequence[Recording], streams: Streams) -> Score:
-        outputs = np.concatenate(streams([each.values for each in recordings]))
-        targets = np.concatenate([each.target for each in recordings])
+        outputs = np.concatenate(
+            streams([recording.values for recording in recordings])
+        )
+        targets = np.concatenate([recording.target for recording in recordings])
         known = targets != NO_CLASS
         loss, right = _class_means(log_softmax(outputs[known]), targets[known])
         return Score(loss, int(known.sum()), {"accuracy": right})
@@ -168,8 +174,10 @@ class Numbers(Objective):
         """Scores recordings, or their steps."""
         recordings = self._data.recordings[split]
         if self._facts.every_step:
-            predicted = np.concatenate(streams([each.values for each in recordings]))
-            targets = np.concatenate([each.target for each in recordings])
+            predicted = np.concatenate(
+                streams([recording.values for recording in recordings])
+            )
+            targets = np.concatenate([recording.target for recording in recordings])
         else:
             windows = outputs(getattr(self._data, split).inputs)
             places, predicted = by_owner(self._data.owners[split], windows)
@@ -208,7 +216,7 @@ class NextStep(Objective):
         recordings = self._data.recordings[split]
         ahead = self._config.data.ahead
         scores = step_scores(self._facts, ahead, recordings, streams)
-        strange = np.array([each.target for each in recordings], bool)
+        strange = np.array([recording.target for recording in recordings], bool)
         # The first steps have no score.
         normal = [s for s, other in zip(scores, strange, strict=True) if not other]
         loss = float(np.nanmean(np.concatenate(normal)))
@@ -216,7 +224,7 @@ class NextStep(Objective):
         values = {
             "average_precision": average_precision(strange[owners], means),
             "recording_average_precision": average_precision(
-                strange, [np.nanmean(each) for each in scores]
+                strange, [np.nanmean(steps) for steps in scores]
             ),
             "nll": loss,
         }
@@ -277,7 +285,7 @@ def step_scores(
 ) -> list[np.ndarray]:
     """Returns the surprise at each step `[T]` of recordings; NaN where there is none."""
     scores = []
-    outputs = streams([each.values for each in recordings])
+    outputs = streams([recording.values for recording in recordings])
     for recording, output in zip(recordings, outputs, strict=True):
         terms = next_step_terms(facts, ahead, recording.values[None], output[None])
         known = np.where(terms.known[0], terms.losses[0], np.nan)

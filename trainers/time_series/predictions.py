@@ -132,7 +132,8 @@ def _lines(
 def _answers(trained: Trained, chosen: Sequence[Recording]) -> Iterator[Row]:
     """Yields one answer for each recording."""
     window, hop = trained.facts.window, trained.config.data.hop
-    whole = [each._replace(target=np.array(0.0, "float32")) for each in chosen]
+    no_target = np.array(0.0, "float32")
+    whole = [recording._replace(target=no_target) for recording in chosen]
     examples, owners = recordings.cut(whole, window, hop or window)
     outputs = trained.runner.windows(examples.inputs)
     if trained.facts.classes:
@@ -145,7 +146,7 @@ def _answers(trained: Trained, chosen: Sequence[Recording]) -> Iterator[Row]:
 
 def _step_answers(trained: Trained, chosen: Sequence[Recording]) -> Iterator[Row]:
     """Yields one answer for each step that is no gap."""
-    streamed = trained.runner.streams([each.values for each in chosen])
+    streamed = trained.runner.streams([recording.values for recording in chosen])
     yield ["id", _step_title(chosen), *_answer_titles(trained.facts)]
     for recording, outputs in zip(chosen, streamed, strict=True):
         for step in np.flatnonzero(recordings.whole(recording.values)):

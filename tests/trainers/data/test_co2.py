@@ -104,6 +104,13 @@ def test_rows_that_are_no_weeks(tmp_path, rows, line):
         co2.parse(path)
 
 
+def test_a_package_that_is_not_there_is_named(monkeypatch):
+    monkeypatch.setattr(co2, "PACKAGE", "no-such-package")
+    message = "--task=forecast .* no-such-package, which is not installed: pip install --no-deps"
+    with pytest.raises(ValueError, match=message):
+        co2.read()
+
+
 def test_the_package_s_weeks():
     try:
         importlib.metadata.distribution(co2.PACKAGE)

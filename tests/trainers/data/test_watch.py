@@ -65,6 +65,13 @@ def test_a_wheel_in_the_folder_is_read(tmp_path, monkeypatch):
     assert len(watch.read(tmp_path)) == 140
 
 
+def test_a_package_that_is_not_there_is_named(monkeypatch):
+    monkeypatch.setattr(watch, "PACKAGE", "no-such-package")
+    message = "--task=anomaly .* no-such-package, which is not installed: pip install"
+    with pytest.raises(ValueError, match=message):
+        watch.read()
+
+
 def test_the_package_s_recordings():
     try:
         importlib.metadata.distribution(watch.PACKAGE)

@@ -14,7 +14,6 @@ import pytest
 from etils import epath
 
 from tests import ROOT
-from trainers.data.recordings import Facts
 from trainers.language import models as language_models
 from trainers.models.layers import TRELLIS
 from trainers.sequences import models as sequence_models
@@ -146,9 +145,7 @@ def counter(task):
         symbols = 50 if registry.get(task).search is CHARACTERS else 10_000
         return lambda config: language_models.parameters(config, symbols)
     if isinstance(registry.get(task), SeriesTask):
-        channels, classes = ("a", "b"), ("no", "yes")
-        facts = Facts(channels, (0.0,) * 2, (1.0,) * 2, 2, False, 512, False, classes)
-        return lambda config: series_models.parameters(config, facts)
+        return lambda config: series_models.parameters(config, 2, 10)
     return lambda config: sequence_models.parameters(config, 2, 10)
 
 

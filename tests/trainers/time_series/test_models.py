@@ -32,7 +32,7 @@ def built(layer, every_step, classes=("x", "y", "z")):
         config.model.embedding_units = 6
     model = models.build(config, facts(every_step, classes))
     count = sum(int(np.prod(v.shape)) for v in model.trainable_variables)
-    assert models.parameters(config, facts(every_step, classes)) == count
+    assert models.parameters(config, 2, len(classes) or 2) == count
     return model, models.Runner(model, facts(every_step, classes), 3)
 
 
