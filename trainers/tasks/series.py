@@ -103,12 +103,6 @@ def _anomaly(config: Any, data_dir: str | None) -> SeriesData:
             "`config.data.normal` must have some of the exercises, and not all: "
             f"{', '.join(exercises.EXERCISES)}. Received: config.data.normal={config.data.normal!r}"
         )
-    window, ahead = config.data.window, config.data.ahead
-    if window is not None and ahead >= window:
-        raise ValueError(
-            f"`config.data.ahead` must be below config.data.window={window}. Received: "
-            f"config.data.ahead={ahead}"
-        )
     recorded, (fold, people) = exercises.read(data_dir), _people(config)
     parts: dict[str, list[Recording]] = {split: [] for split in SPLITS}
     for exercise in recorded:
@@ -116,7 +110,7 @@ def _anomaly(config: Any, data_dir: str | None) -> SeriesData:
         (split,) = (name for name in SPLITS if exercise.person in people[name])
         if split != "train" or not strange:
             parts[split].append(Recording(exercise.name, exercise.values, strange))
-    return recordings.assemble(
+    made = recordings.assemble(
         parts,
         exercises.CHANNELS,
         window=config.data.window,
@@ -129,6 +123,12 @@ def _anomaly(config: Any, data_dir: str | None) -> SeriesData:
             f"normal are {', '.join(normal)}; the other exercises are the anomalies",
         ),
     )
+    if config.data.ahead >= made.facts.window:
+        raise ValueError(
+            f"`config.data.ahead` must be below {made.facts.window}, the steps of a window. "
+            f"Received: config.data.ahead={config.data.ahead}"
+        )
+    return made
 
 
 def _forecast(config: Any, data_dir: str | None) -> SeriesData:

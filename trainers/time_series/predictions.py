@@ -56,14 +56,12 @@ def write(
     Raises:
         ValueError, OSError, WorkdirError: something cannot be used.
     """
-    config = runs.load_config(path)
+    config, (facts, _) = runs.load_config(path), experiment.saved_record(path)
     if source is None:
-        # Only the test recordings are needed, and whether they are the run's.
         loaded = experiment.SeriesExperiment(config, data_dir)
         loaded.check(path)
         chosen, levels = loaded.data.recordings["test"], loaded.data.levels
-    facts, _ = experiment.saved_record(path)
-    if source is not None:
+    else:
         chosen, levels = _tables(config, facts, source)
     model = experiment.load_model(path, config, facts)
     trained = Trained(config, facts, Runner(model, facts, config.evaluation.batch_size))

@@ -72,6 +72,25 @@ def test_anomalies_are_no_training_recordings(recorded):
     assert {int(r.target) for r in data.recordings["test"]} == {0, 1}
 
 
+def test_what_is_predicted_lies_in_a_window(recorded):
+    message = "`config.data.ahead` must be below 16, .* Received: config.data.ahead=16"
+    with pytest.raises(ValueError, match=message):
+        load("anomaly", ahead=16)
+
+
+@pytest.mark.parametrize(
+    ("normal", "message"),
+    [
+        ("PEN,ROWS", "unknown exercise 'ROWS'; did you mean 'ROW'?"),
+        ("", "must have some of the exercises, and not all: PEN, .*normal=''"),
+        (",".join(watch.EXERCISES), "must have some of the exercises, and not all"),
+    ],
+)
+def test_some_exercises_are_normal(recorded, normal, message):
+    with pytest.raises(ValueError, match=message):
+        load("anomaly", normal=normal)
+
+
 def columns(folder, **changes):
     """Rewrites a column of all files by a function of the file's number."""
     for number, path in enumerate(sorted(folder.glob("*.csv"))):
