@@ -183,7 +183,7 @@ def sized(
     @functools.cache
     def count_with(units: int) -> int:
         try:
-            return count(with_units(config, units))
+            return count(_with_units(config, units))
         except ValueError:  # it is too small, as with fewer units than attention heads
             return 0
 
@@ -192,7 +192,7 @@ def sized(
     )
     ends = [units for units in (low, high) if count_with(units)] or [high]
     best = min(ends, key=lambda units: abs(count_with(units) - parameters))
-    result = with_units(config, best)
+    result = _with_units(config, best)
     if not count_with(ends[0]) <= parameters <= count_with(ends[-1]):
         size = "large" if count_with(best) < parameters else "small"
         raise ValueError(
@@ -202,7 +202,7 @@ def sized(
     return result
 
 
-def with_units(
+def _with_units(
     config: ml_collections.ConfigDict, units: int
 ) -> ml_collections.ConfigDict:
     """Returns a config with other `model.units`.
