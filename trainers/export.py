@@ -9,7 +9,7 @@ Each call writes a new version: a folder in `--output` whose name is a number.
 import contextlib
 import os
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import tensorflow as tf
 from absl import flags, logging
@@ -21,7 +21,8 @@ from trainers.data import files, stores
 from trainers.language import experiment as language_runs
 from trainers.sequences import experiment as sequence_runs
 from trainers.tasks import registry
-from trainers.tasks.task import LanguageTask
+from trainers.tasks.task import LanguageTask, SeriesTask, Task
+from trainers.time_series import exporting
 from trainers.training import runs
 from trainers.training.workdir import NotKeptError, check_output
 
@@ -66,9 +67,7 @@ def _export() -> None:
             versions.check_folder(folder)
         files.check_folder("output", output)
         check_output(os.path.expanduser(FLAGS.output))
-        task = registry.get(runs.load_config(path).task)
-        is_language = isinstance(task, LanguageTask)
-        export = language_runs.export if is_language else sequence_runs.export
+        export = _exporter(registry.get(runs.load_config(path).task))
         try:
             version = export(path, folder, FLAGS.precision, FLAGS.data_dir)
         except versions.NotWrittenError as error:
@@ -76,6 +75,15 @@ def _export() -> None:
         if stores.is_store(output):
             version = _sent(version, output)
     print(f"{version}: see assets.extra/model_card.md there")
+
+
+def _exporter(task: Task) -> Callable[..., str]:
+    """Returns what exports the runs of a task."""
+    if isinstance(task, LanguageTask):
+        return language_runs.export
+    if isinstance(task, SeriesTask):
+        return exporting.export
+    return sequence_runs.export
 
 
 @contextlib.contextmanager

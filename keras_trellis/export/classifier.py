@@ -20,7 +20,7 @@ class ClassifierEndpoints:
         model: the model, as `inference_model` returns it.
         labels: the names of the classes.
         inputs: the raw input of `preprocess`; None: sequences, and their lengths.
-        preprocess: from the raw input to sequences `[B, T, p]`.
+        preprocess: from the raw input, or from a request's sequences, to sequences `[B, T, p]`.
     """
 
     def __init__(
@@ -80,7 +80,7 @@ class ClassifierEndpoints:
         mask = tf.sequence_mask(lengths, time)
         right = moderate(sequences) | ~mask[..., None]  # padding may be anything
         sequences = checked("sequences", sequences, right, MODERATE)
-        return self._answer(self._model(sequences, mask=mask))
+        return self._answer(self._model(self._preprocess(sequences), mask=mask))
 
     def _answer(self, logits: tf.Tensor) -> Tensors:
         probabilities = tf.nn.softmax(logits)

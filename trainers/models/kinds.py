@@ -49,11 +49,13 @@ class Kind:
     Attributes:
         gated: whether `config.model.gate` chooses its gate.
         is_keras: whether its loop over time is Keras's own.
+        square: whether its inputs must have as many channels as its outputs.
         own: the fields of `config.model` that this kind has, and some other kind ignores.
     """
 
     gated: bool = False
     is_keras: bool = False
+    square: bool = False
     own: tuple[str, ...] = ()
 
     def build(self, model: ConfigDict, outputs: int, **settings: Any) -> Any:

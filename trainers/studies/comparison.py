@@ -28,7 +28,7 @@ from trainers.training import hold, stages, stopping
 from trainers.training.workdir import RESTORE, RESULT, WorkdirError, read_record
 
 FIRST = "trellis"
-MODELS = (FIRST, "lstm", "gru", "tcn", "transformer", "skip_lstm")
+MODELS = (FIRST, "lstm", "gru", "tcn", "transformer", "skip_lstm", "sru")
 TOLERANCE = 0.01  # of the number of parameters
 _PLAN = "plan.json"
 _POLL = 1.0  # seconds between two looks at another process's lock

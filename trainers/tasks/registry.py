@@ -12,6 +12,7 @@ from trainers.tasks.names import nearest, unknown
 from trainers.tasks.ptb import PTB, PTB_MOS
 from trainers.tasks.ptb_char import PTB_CHAR
 from trainers.tasks.pydoc import PYDOC
+from trainers.tasks.series import ANOMALY, CSV, CSV_NUMBERS, FORECAST, WATCH
 from trainers.tasks.task import LanguageTask, OwnTask, Task
 from trainers.tasks.text import TEXT
 from trainers.tasks.wikitext import WIKITEXT2, WIKITEXT103
@@ -34,6 +35,11 @@ _TASKS: tuple[Task, ...] = (
     ADDING,
     ADDITION,
     MEMORIZATION,
+    WATCH,
+    ANOMALY,
+    FORECAST,
+    CSV,
+    CSV_NUMBERS,
 )
 TASKS = {task.name: task for task in _TASKS}
 _OWN_TASKS: tuple[OwnTask, ...] = (

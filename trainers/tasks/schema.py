@@ -45,6 +45,7 @@ from trainers.tasks.task import (
     ImageTask,
     LanguageTask,
     OwnTask,
+    SeriesTask,
     Task,
 )
 
@@ -145,6 +146,13 @@ _BY_KIND: dict[type[Task], dict[str, Field]] = {
     },
     GeneratedTask: _DRAWN_FIELDS,
     AlgorithmTask: _DRAWN_FIELDS,
+    SeriesTask: {
+        # None: the steps of the longest training recording
+        "data.window": or_none(COUNT),
+        # Steps between two windows of a recording; None: as many as a window has.
+        "data.hop": or_none(COUNT),
+        "evaluation.batch_size": _SEQUENCES_A_CALL,
+    },
 }
 
 
@@ -257,6 +265,9 @@ def _task_rules(values: Values, task: Task) -> Iterator[Rule]:
         return
     expected = f"'tied' for --task={task.name}: the other heads tell words"
     yield values["model.head"] != "tied", "model.head", expected
+    if isinstance(task, SeriesTask):
+        expected = f"() for --task={task.name}, which trains all levels at once"
+        yield values["training.depths"], "training.depths", expected
     if isinstance(task, DrawnTask):
         beyond = values["data.batch_size"] > values["data.train"]
         expected = "at most the number of training sequences"

@@ -14,6 +14,7 @@ from trainers.data.algorithms import Algorithm
 from trainers.data.encoding import Source
 from trainers.data.images import ImageSource
 from trainers.data.long_memory import Examples
+from trainers.data.recordings import SeriesData
 from trainers.models.fields import Field
 from trainers.tasks import search as spaces
 from trainers.tasks.measures import (
@@ -187,6 +188,30 @@ class ImageTask(Task):
     search: Space = dataclasses.field(default_factory=lambda: spaces.IMAGES)
     baselines: Mapping[str, dict] = dataclasses.field(
         default_factory=lambda: settings.IMAGES
+    )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class SeriesTask(Task):
+    """Recordings of several channels, with one answer each or one a step.
+
+    Attributes:
+        load: takes the run's config and `data_dir`.
+        objective: what the network learns: one of `trainers.time_series.objectives.OBJECTIVES`.
+        unit: the text after a predicted number.
+        shape: takes the config; returns the channels of a recording, and how many numbers the
+            network returns for one target. None: the user's files say it.
+    """
+
+    program = "trainers.series"
+
+    load: Callable[[Any, str | None], SeriesData]
+    objective: str
+    unit: str = ""
+    shape: Callable[[Any], tuple[int, int]] | None = None
+    search: Space = dataclasses.field(default_factory=lambda: spaces.SERIES)
+    baselines: Mapping[str, dict] = dataclasses.field(
+        default_factory=lambda: settings.SERIES
     )
 
 
