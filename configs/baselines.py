@@ -114,7 +114,7 @@ def _text_settings(
         compiled: whether XLA compiles a GRU's steps. Else it has batches as large as an LSTM's.
         rate: an LSTM's learning rate.
         skip_rate: that of LSTMs that both read the input.
-        outputs: fields that lead from a layer to the words, of all these models but `skip_lstm`.
+        outputs: fields that lead from a GRU, a TCN or a Transformer to the words.
         dropouts: an LSTM's.
     """
     data = dict(window=window, batch_size=16, **_CARRIED)
@@ -127,12 +127,14 @@ def _text_settings(
         "tcn", kernel_size=3, depth=4, dilation_rate=(1, 2, 4, 8), **outputs
     )
     attention = _layer("transformer", layers=4, transformer=sizes, **outputs)
-    lstm = _layer("lstm", layers=2, **outputs, **dropouts)
-    # The widths and the head are those of `small`, as in `small_skip_lstm`.
-    skip_lstm = _layer("skip_lstm", layers=2, **dropouts)
+
+    def lstms(name: str) -> dict:
+        # Their head is that of `small`, as in `small_lstm` and `small_skip_lstm`.
+        return _layer(name, layers=2, **dropouts)
+
     return {
-        "lstm": _with(lstm, rate, data=broad),
-        "skip_lstm": _with(skip_lstm, skip_rate, data=broad),
+        "lstm": _with(lstms("lstm"), rate, data=broad),
+        "skip_lstm": _with(lstms("skip_lstm"), skip_rate, data=broad),
         "gru": _with(
             _layer("gru", layers=2, **outputs),
             4e-3,
