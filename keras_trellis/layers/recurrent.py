@@ -10,7 +10,7 @@ from typing import Any
 import keras
 from keras import ops
 
-from keras_trellis.core.constructors import constructor
+from keras_trellis.arguments import constructor
 from keras_trellis.core.convolution import last_steps
 from keras_trellis.layers import past
 from keras_trellis.layers.sequence import SequenceLayer

@@ -15,8 +15,7 @@ from keras_trellis.core.convolution import (
     time_steps,
 )
 from keras_trellis.engine import schedule
-from keras_trellis.engine.schedule import Grid
-from keras_trellis.engine.strides import take_steps
+from keras_trellis.engine.schedule import Grid, take_steps
 from keras_trellis.layers.inputs import count_outputs
 from keras_trellis.layers.recurrent import deserialized, serialized
 from keras_trellis.layers.sequence import SequenceLayer

@@ -11,8 +11,8 @@ import tensorflow as tf
 
 from keras_trellis.core.convolution import causal_convolution, pad_left, zeros
 from keras_trellis.engine import schedule
-from keras_trellis.engine.schedule import Grid
-from keras_trellis.engine.strides import Steps, strided_convolution, take_steps
+from keras_trellis.engine.convolution import strided_convolution
+from keras_trellis.engine.schedule import Grid, Steps, take_steps
 from keras_trellis.types import Number
 from trainers.baselines.causal import Block
 

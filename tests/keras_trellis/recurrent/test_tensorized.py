@@ -9,7 +9,7 @@ import tensorflow as tf
 
 import keras_trellis
 from keras_trellis import TensorizedLSTM
-from keras_trellis.engine import time_loop
+from keras_trellis.engine import recurrence
 from keras_trellis.recurrent import TensorizedLSTMCell
 from tests.keras_trellis import litert
 from tests.keras_trellis.recurrent import numpy_tensorized
@@ -420,14 +420,14 @@ def numbers_kept(recompute, steps, monkeypatch):
     """How many numbers the arrays of a forward pass have that are as wide as a state."""
     layer, _ = make(recompute=recompute)
     kept = []
-    array = time_loop.array
+    array = recurrence.empty_array
 
     def counted(size, shape, dtype):
         if shape[-1] >= layer.cell.state_size[0]:
             kept.append(size * np.prod(shape))
         return array(size, shape, dtype)
 
-    monkeypatch.setattr(time_loop, "array", counted)
+    monkeypatch.setattr(recurrence, "empty_array", counted)
     run = tf.function(lambda x: layer(x, training=True))
     run.get_concrete_function(tf.TensorSpec([B, steps, P], "float64"))
     monkeypatch.undo()

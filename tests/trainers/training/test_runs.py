@@ -22,7 +22,7 @@ from trainers.language import experiment
 from trainers.tasks import config as configs
 from trainers.training import (
     array_files,
-    available_memory,
+    resources,
     runs,
     stopping,
     strategies,
@@ -205,8 +205,8 @@ def test_a_batch_that_replicas_cannot_share_is_told_before_the_model_is_built(
 def test_a_model_that_cannot_fit_is_told_before_it_is_built(
     train, config, tmp_path, monkeypatch
 ):
-    room = available_memory.Room(1, "cgroup limit")
-    monkeypatch.setattr(available_memory, "room", lambda: room)
+    room = resources.Room(1, "cgroup limit")
+    monkeypatch.setattr(resources, "room", lambda: room)
     monkeypatch.setattr(experiment.models, "build", None)
     with pytest.raises(
         ValueError, match="takes about 0.3 GiB of memory, .* .cgroup limit.;"
@@ -217,7 +217,7 @@ def test_a_model_that_cannot_fit_is_told_before_it_is_built(
     monkeypatch.setenv("HOME", str(tmp_path))
     with open_workdir(tmp_path / "run", config.to_dict()):
         (tmp_path / "run" / "vocabulary.txt").write_text("<eos>\na\n")
-    monkeypatch.setattr(available_memory, "room", lambda: room)
+    monkeypatch.setattr(resources, "room", lambda: room)
     monkeypatch.setattr(experiment.models, "build", None)
     with pytest.raises(ValueError, match="parameters is read in .* .cgroup limit"):
         experiment.load_trained(epath.Path(tmp_path / "run"))
