@@ -1,5 +1,6 @@
 """The folder of golden vectors: `TRELLIS_GOLDEN`, by default `../shared/golden`."""
 
+import json
 import os
 import pathlib
 
@@ -12,6 +13,13 @@ FOLDER = pathlib.Path(
     os.environ.get("TRELLIS_GOLDEN") or ROOT / ".." / "shared" / "golden"
 )
 TOLERANCE = {"float64": 1e-9, "float32": 2e-5}
+
+
+def load(path):
+    """The arrays of a file, and the config in it."""
+    with np.load(path) as file:
+        arrays = {name: file[name] for name in file.files if name != "config"}
+        return arrays, json.loads(str(file["config"]))
 
 
 def part(arrays, prefix):

@@ -4,14 +4,12 @@ The folder is `TRELLIS_GOLDEN`, by default `../shared/golden` beside the reposit
 one small run of the released code in float64; what it holds goes by the `kind` in its config.
 """
 
-import json
-
 import numpy as np
 import pytest
 import tensorflow as tf
 
 from keras_trellis import convert
-from tests.golden import FOLDER, TOLERANCE, assert_equal, part
+from tests.golden import FOLDER, TOLERANCE, assert_equal, load, part
 from tests.golden_dropped import check_dropped_step
 from tests.golden_pixels import check_pixel_run
 from tests.golden_training import check_training_run
@@ -197,7 +195,5 @@ CHECKS = {
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.name)
 def test_golden(path):
-    with np.load(path) as file:
-        arrays = {name: file[name] for name in file.files if name != "config"}
-        config = json.loads(str(file["config"]))
+    arrays, config = load(path)
     CHECKS[config["kind"]](arrays, config)

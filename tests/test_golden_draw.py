@@ -1,9 +1,6 @@
 """DRAW's golden vectors: the bound, the canvas, and the gradient of every parameter."""
 
-import json
-
 import keras
-import numpy as np
 import pytest
 import tensorflow as tf
 
@@ -58,9 +55,8 @@ def assigned(model, params, config):
 @pytest.mark.parametrize("dtype", golden.TOLERANCE)
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.name)
 def test_golden(path, dtype):
-    with np.load(path) as file:
-        arrays = {name: file[name] for name in file.files}
-    config, tolerance = json.loads(str(arrays.pop("config"))), golden.TOLERANCE[dtype]
+    arrays, config = golden.load(path)
+    tolerance = golden.TOLERANCE[dtype]
     params = golden.part(arrays, "param.")
     params = {name: tf.constant(value, dtype) for name, value in params.items()}
     model = model_of(config, dtype)

@@ -1,9 +1,6 @@
 """The golden vectors of learning to learn: trajectories, losses and the meta-gradient."""
 
-import json
-
 import keras
-import numpy as np
 import pytest
 import tensorflow as tf
 
@@ -35,9 +32,8 @@ def assigned(network, params, config):
 @pytest.mark.parametrize("dtype", golden.TOLERANCE)
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.name)
 def test_golden(path, dtype):
-    with np.load(path) as file:
-        arrays = {name: file[name] for name in file.files}
-    config, tolerance = json.loads(str(arrays.pop("config"))), golden.TOLERANCE[dtype]
+    arrays, config = golden.load(path)
+    tolerance = golden.TOLERANCE[dtype]
     params = golden.part(arrays, "param.")
     params = {name: tf.constant(value, dtype) for name, value in params.items()}
     kind, units = CELLS[config["cell"]], config["units"]

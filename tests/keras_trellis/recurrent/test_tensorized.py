@@ -1,5 +1,7 @@
 """The tensorized LSTM against NumPy, its causality and its chunks, and in Keras."""
 
+import functools
+
 import hypothesis
 import hypothesis.strategies as st
 import keras
@@ -13,6 +15,10 @@ from keras_trellis.engine import recurrence
 from keras_trellis.recurrent import TensorizedLSTMCell
 from tests.keras_trellis import litert
 from tests.keras_trellis.recurrent import numpy_tensorized
+from tests.keras_trellis.recurrent.in_keras import (
+    check_bidirectional_and_saved,
+    check_stateful,
+)
 
 B, T, P, CHANNELS = 3, 5, 3, 2
 MASK = np.array([[1, 1, 1, 0, 0], [0, 1, 0, 1, 1], [1, 1, 1, 1, 1]], bool)
@@ -263,27 +269,11 @@ def test_streaming_at_once_and_late():
 
 def test_bidirectional_and_a_saved_model(tmp_path):
     layer, x = make(rank=3, channel_normalization=True, return_state=False)
-    inputs = keras.Input((None, P), dtype="float64")
-    both = keras.layers.Bidirectional(layer, dtype="float64")
-    model = keras.Model(inputs, both(keras.layers.Masking(dtype="float64")(inputs)))
-    padded = np.where(MASK[..., None], x, 0)
-    found = np.asarray(model(padded))
-    backward = both.backward_layer(padded, mask=MASK)
-    np.testing.assert_array_equal(found[..., CHANNELS:], np.asarray(backward)[:, ::-1])
-    model.save(tmp_path / "model.keras")
-    again = keras.models.load_model(tmp_path / "model.keras")
-    np.testing.assert_array_equal(again(padded), found)
-    config = both.forward_layer.get_config()
-    assert again.layers[-1].forward_layer.get_config() == config
+    check_bidirectional_and_saved(layer, x, MASK, tmp_path / "model.keras")
 
 
 def test_a_stateful_layer_goes_on():
-    layer, x = make(4, stateful=True)
-    whole = make(4)[0](x)
-    pieces = [layer(x[:, :2])[0], layer(x[:, 2:3])[0], layer(x[:, 3:])[0]]
-    assert_close(tf.concat(pieces, 1), whole[0])
-    layer.reset_state()
-    assert_close(layer(x), whole)
+    check_stateful(functools.partial(make, 4), assert_close)
 
 
 def test_a_language_model_learns():
