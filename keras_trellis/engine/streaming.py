@@ -63,18 +63,9 @@ def run(
     *,
     training: bool = False,
 ) -> tuple[tf.Tensor, Cache]:
-    """Runs all levels on their cached past.
+    """Runs all levels on their cached past, as `core.trellis.stream`.
 
-    Args:
-        network: the network's shape.
-        weights: its weights.
-        sequences: the next steps, `[B, n, p]`.
-        cache: the past.
-        mask: bool `[B, n]`, or None.
-        training: as for `whole.run`.
-
-    Returns:
-        h of the top level, `[B, n, units]`, and the next cache.
+    `training` is what it is for `whole.run`.
     """
     plan = masks.packing(mask)
     sequences = masks.pack(sequences, plan)

@@ -107,6 +107,35 @@ class Block(keras.layers.Layer):
         }
 
 
+class DroppingBlock(Block):
+    """A block that drops numbers in training.
+
+    Args:
+        units: channels of the outputs.
+        dropout: rate at which numbers are dropped.
+        seed: of the dropout masks.
+        kernel_initializer: of all kernels.
+        **kwargs: as for `Block`.
+    """
+
+    def __init__(
+        self,
+        units: int,
+        *,
+        dropout: float = 0.0,
+        seed: int | None = None,
+        kernel_initializer: Any = "glorot_uniform",
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(units, kernel_initializer, **kwargs)
+        self.dropout, self.seed = dropout, seed
+        self.drop = keras.layers.Dropout(dropout, seed=seed, dtype=self.dtype_policy)
+
+    def get_config(self) -> dict[str, Any]:
+        """Returns the constructor's arguments."""
+        return super().get_config() | {"dropout": self.dropout, "seed": self.seed}
+
+
 @keras.saving.register_keras_serializable("trainers")
 class CausalLayer(SequenceLayer):
     """Blocks, one above the other, whose outputs depend on finitely many time steps.
