@@ -5,8 +5,10 @@ import os
 import pathlib
 
 import numpy as np
+import pytest
 import tensorflow as tf
 
+from keras_trellis import convert
 from tests import ROOT
 
 FOLDER = pathlib.Path(
@@ -22,10 +24,35 @@ def load(path):
         return arrays, json.loads(str(file["config"]))
 
 
+def on_files(files):
+    """Runs a test of a `path` and a `dtype` on files, or skips it where there are none."""
+
+    def marked(test):
+        test = pytest.mark.parametrize("path", files, ids=lambda path: path.name)(test)
+        test = pytest.mark.parametrize("dtype", TOLERANCE)(test)
+        reason = f"no golden vectors in {FOLDER}"
+        return pytest.mark.skipif(not files, reason=reason)(test)
+
+    return marked
+
+
 def part(arrays, prefix):
     """The arrays whose names begin so, without the beginning."""
     names = [name for name in arrays if name.startswith(prefix)]
     return {name.removeprefix(prefix): arrays[name] for name in names}
+
+
+def language_model(arrays, config, prefix, dtype, **arguments):
+    """The model of a file, with its parameters or with their gradients."""
+    return convert.language_model_from_torch(
+        part(arrays, prefix),
+        depth=config["num_layers"],
+        dilation_rate=config["dilations"],
+        auxiliary_every=config["aux_frequency"],
+        auxiliary_weight=config["aux_weight"],
+        dtype=dtype,
+        **arguments,
+    )
 
 
 def assert_equal(actual, expected, tolerance, what):

@@ -9,7 +9,14 @@ import pytest
 import tensorflow as tf
 
 from keras_trellis import convert
-from tests.golden import FOLDER, TOLERANCE, assert_equal, load, part
+from tests.golden import (
+    FOLDER,
+    TOLERANCE,
+    assert_equal,
+    language_model,
+    load,
+    part,
+)
 from tests.golden_dropped import check_dropped_step
 from tests.golden_pixels import check_pixel_run
 from tests.golden_training import check_training_run
@@ -89,14 +96,7 @@ def compiled(run, dtype):
 
 def check_language_model(arrays, config, dtype):
     tolerance = TOLERANCE[dtype]
-    arguments = {
-        "depth": config["num_layers"],
-        "dilation_rate": config["dilations"],
-        "auxiliary_every": config["aux_frequency"],
-        "auxiliary_weight": config["aux_weight"],
-        "dtype": dtype,
-    }
-    model = convert.language_model_from_torch(part(arrays, "param."), **arguments)
+    model = language_model(arrays, config, "param.", dtype)
     ids, targets = arrays["ids"], arrays["targets"]
     state = [arrays["initial_hidden"], arrays["initial_cell"]]
     with tf.GradientTape() as tape:
@@ -116,7 +116,7 @@ def check_language_model(arrays, config, dtype):
     for states in (final, scored):
         assert_equal(states[0], arrays["final_hidden"], tolerance, "final_hidden")
         assert_equal(states[1], arrays["final_cell"], tolerance, "final_cell")
-    expected = convert.language_model_from_torch(part(arrays, "grad."), **arguments)
+    expected = language_model(arrays, config, "grad.", dtype)
     assert_variables_equal(gradients, expected.trainable_variables, tolerance)
 
 

@@ -1,7 +1,6 @@
 """DRAW's golden vectors: the bound, the canvas, and the gradient of every parameter."""
 
 import keras
-import pytest
 import tensorflow as tf
 
 from keras_trellis.recurrent import IHCLSTMCell
@@ -51,9 +50,7 @@ def assigned(model, params, config):
     return golden.assigned(model, pairs)
 
 
-@pytest.mark.skipif(not FILES, reason=f"no golden vectors in {golden.FOLDER}/recurrent")
-@pytest.mark.parametrize("dtype", golden.TOLERANCE)
-@pytest.mark.parametrize("path", FILES, ids=lambda path: path.name)
+@golden.on_files(FILES)
 def test_golden(path, dtype):
     arrays, config = golden.load(path)
     tolerance = golden.TOLERANCE[dtype]

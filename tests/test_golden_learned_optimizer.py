@@ -1,7 +1,6 @@
 """The golden vectors of learning to learn: trajectories, losses and the meta-gradient."""
 
 import keras
-import pytest
 import tensorflow as tf
 
 from keras_trellis.recurrent import IHCLSTMCell
@@ -28,9 +27,7 @@ def assigned(network, params, config):
     return golden.assigned(network, pairs)
 
 
-@pytest.mark.skipif(not FILES, reason=f"no golden vectors in {golden.FOLDER}/recurrent")
-@pytest.mark.parametrize("dtype", golden.TOLERANCE)
-@pytest.mark.parametrize("path", FILES, ids=lambda path: path.name)
+@golden.on_files(FILES)
 def test_golden(path, dtype):
     arrays, config = golden.load(path)
     tolerance = golden.TOLERANCE[dtype]

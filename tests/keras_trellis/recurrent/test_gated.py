@@ -12,12 +12,15 @@ import tensorflow as tf
 import keras_trellis
 from keras_trellis import recurrent
 from keras_trellis.recurrent import IHCLSTM, IRCGRU, IRCSRU, SRU, TLSTM, FastGRNN
+from tests import nests
 from tests.keras_trellis import litert
 from tests.keras_trellis.recurrent import numpy_cells
 from tests.keras_trellis.recurrent.in_keras import (
     check_bidirectional_and_saved,
     check_stateful,
 )
+
+assert_close = functools.partial(nests.assert_close, tolerance=1e-11)
 
 B, T, P, UNITS = 3, 5, 3, 4
 MASK = np.array([[1, 1, 1, 0, 0], [0, 1, 0, 1, 1], [1, 1, 1, 1, 1]], bool)
@@ -68,12 +71,6 @@ def make(form, **arguments):
 def states_for(layer):
     rng = np.random.default_rng(3)
     return [rng.normal(size=each.shape) for each in layer.get_initial_state(B)]
-
-
-def assert_close(found, expected, tolerance=1e-11):
-    pairs = zip(tf.nest.flatten(found), tf.nest.flatten(expected), strict=True)
-    for one, other in pairs:
-        np.testing.assert_allclose(one, other, rtol=tolerance, atol=tolerance)
 
 
 @pytest.mark.parametrize("form", FORMS)
@@ -351,11 +348,7 @@ def test_a_second_derivative_needs_training_off():
 @pytest.mark.parametrize("name", ["IRCGRU", "TLSTM"])
 def test_litert(name, steps, tmp_path):
     layer, x = make(name, return_state=False, dtype="float32", unroll=steps > 1)
-    inputs = keras.Input((steps, P), batch_size=B)
-    model = keras.Model(inputs, layer(inputs))
-    x = x[:, :steps].astype("float32")
-    found = litert.outputs(model, tmp_path / "model.tflite", x)
-    np.testing.assert_allclose(found, model(x), atol=1e-5)
+    litert.check_layer(layer, x[:, :steps], tmp_path / "model.tflite")
 
 
 # Bad input

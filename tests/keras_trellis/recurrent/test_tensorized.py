@@ -13,12 +13,15 @@ import keras_trellis
 from keras_trellis import TensorizedLSTM
 from keras_trellis.engine import recurrence
 from keras_trellis.recurrent import TensorizedLSTMCell
+from tests import nests
 from tests.keras_trellis import litert
 from tests.keras_trellis.recurrent import numpy_tensorized
 from tests.keras_trellis.recurrent.in_keras import (
     check_bidirectional_and_saved,
     check_stateful,
 )
+
+assert_close = functools.partial(nests.assert_close, tolerance=1e-12)
 
 B, T, P, CHANNELS = 3, 5, 3, 2
 MASK = np.array([[1, 1, 1, 0, 0], [0, 1, 0, 1, 1], [1, 1, 1, 1, 1]], bool)
@@ -38,12 +41,6 @@ def make(size=3, **arguments):
 def states_for(layer, seed=3):
     rng = np.random.default_rng(seed)
     return [rng.normal(size=each.shape) for each in layer.get_initial_state(B)]
-
-
-def assert_close(found, expected, tolerance=1e-12):
-    pairs = zip(tf.nest.flatten(found), tf.nest.flatten(expected), strict=True)
-    for one, other in pairs:
-        np.testing.assert_allclose(one, other, rtol=tolerance, atol=tolerance)
 
 
 @st.composite
@@ -80,7 +77,7 @@ def test_the_equations(arguments):
         layer.delay,
     )
     found = layer(x, initial_state=initial)
-    assert_close(found, (outputs, *state), 1e-10)
+    assert_close(found, (outputs, *state), tolerance=1e-10)
 
 
 @hypothesis.given(arguments=drawn())
@@ -176,8 +173,12 @@ def test_the_late_form_is_the_cell_in_the_loop_of_keras(arguments, masked, unrol
     def train(*args, **kwargs):
         return layer(*args, training=True, **kwargs)
 
-    assert_close(with_gradients(layer, layer, x, initial, mask), expected, 1e-10)
-    assert_close(with_gradients(train, layer, x, initial, mask), expected, 1e-10)
+    assert_close(
+        with_gradients(layer, layer, x, initial, mask), expected, tolerance=1e-10
+    )
+    assert_close(
+        with_gradients(train, layer, x, initial, mask), expected, tolerance=1e-10
+    )
 
 
 def with_gradients(call, layer, x, initial, mask):
@@ -322,11 +323,7 @@ def test_the_forget_bias_and_the_other_initializers():
 @pytest.mark.parametrize("steps", [1, T])
 def test_litert(steps, tmp_path):
     layer, x = make(return_state=False, dtype="float32", unroll=steps > 1)
-    inputs = keras.Input((steps, P), batch_size=B)
-    model = keras.Model(inputs, layer(inputs))
-    x = x[:, :steps].astype("float32")
-    found = litert.outputs(model, tmp_path / "model.tflite", x)
-    np.testing.assert_allclose(found, model(x), atol=1e-5)
+    litert.check_layer(layer, x[:, :steps], tmp_path / "model.tflite")
 
 
 # Bad input
