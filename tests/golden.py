@@ -55,6 +55,12 @@ def language_model(arrays, config, prefix, dtype, **arguments):
     )
 
 
+def parameters(arrays, dtype):
+    """The parameters in a file, as constants."""
+    params = part(arrays, "param.")
+    return {name: tf.constant(value, dtype) for name, value in params.items()}
+
+
 def assert_equal(actual, expected, tolerance, what):
     np.testing.assert_allclose(
         tf.convert_to_tensor(actual),

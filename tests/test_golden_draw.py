@@ -54,8 +54,7 @@ def assigned(model, params, config):
 def test_golden(path, dtype):
     arrays, config = golden.load(path)
     tolerance = golden.TOLERANCE[dtype]
-    params = golden.part(arrays, "param.")
-    params = {name: tf.constant(value, dtype) for name, value in params.items()}
+    params = golden.parameters(arrays, dtype)
     model = model_of(config, dtype)
     with tf.GradientTape() as mapping:
         mapping.watch(params)

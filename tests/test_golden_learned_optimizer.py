@@ -31,8 +31,7 @@ def assigned(network, params, config):
 def test_golden(path, dtype):
     arrays, config = golden.load(path)
     tolerance = golden.TOLERANCE[dtype]
-    params = golden.part(arrays, "param.")
-    params = {name: tf.constant(value, dtype) for name, value in params.items()}
+    params = golden.parameters(arrays, dtype)
     kind, units = CELLS[config["cell"]], config["units"]
     cells = [kind(units, dtype=dtype) for _ in range(config["layers"])]
     scale, p = config["scale"], config["preprocess_p"]

@@ -59,11 +59,7 @@ class Head(keras.layers.Layer):
         return self.log_probs(features, table, training)
 
     def nll(
-        self,
-        features: Tensor,
-        targets: Tensor,
-        table: Any,
-        training: bool = False,
+        self, features: Tensor, targets: Tensor, table: Any, training: bool = False
     ) -> Tensor:
         """Returns the negative log-likelihood of each target.
 

@@ -16,7 +16,7 @@ from keras_trellis.core.convolution import (
 )
 from keras_trellis.engine import schedule
 from keras_trellis.engine.schedule import Grid, take_steps
-from keras_trellis.layers.inputs import count_outputs
+from keras_trellis.layers.inputs import check_not_stateful, count_outputs
 from keras_trellis.layers.recurrent import deserialized, serialized
 from keras_trellis.layers.sequence import SequenceLayer
 from keras_trellis.types import Number, State
@@ -165,10 +165,7 @@ class CausalLayer(SequenceLayer):
         if kwargs.get("dtype") is None:
             kwargs["dtype"] = blocks[0].dtype_policy
         super().__init__(**kwargs)
-        if self.stateful:
-            raise ValueError(
-                "`stateful` must be False: `stream` continues sequences. Received: stateful=True"
-            )
+        check_not_stateful(self)
         self.blocks = blocks
         self.dropout = dropout
         self.drop = keras.layers.SpatialDropout1D(

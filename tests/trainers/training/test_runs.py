@@ -83,6 +83,16 @@ def train(config, corpus, tmp_path, monkeypatch):
     return lambda: train_run(config, tmp_path / "run", corpus)
 
 
+def assert_refused(train, config, changes, message):
+    """Trains with changed groups of a config, which must end with a line."""
+    with config.unlocked():
+        for group, values in changes.items():
+            config[group].update(values)
+    with pytest.raises(ValueError, match=message) as error:
+        train()
+    assert len(str(error.value).splitlines()) == 1
+
+
 @pytest.mark.parametrize(
     ("group", "values", "named"),
     [
@@ -124,11 +134,7 @@ def test_a_recipe_that_cannot_be_trained_is_named_before_the_text_is_read(
     monkeypatch.setattr(
         experiment, "load_corpus", lambda *_: pytest.fail("the text is read")
     )
-    with config.unlocked():
-        config[group].update(values)
-    with pytest.raises(ValueError, match=named) as error:
-        train()
-    assert len(str(error.value).splitlines()) == 1
+    assert_refused(train, config, {group: values}, named)
     assert not (tmp_path / "run").exists()
 
 
@@ -180,11 +186,7 @@ def test_what_does_not_suit_the_text_is_told_before_the_model_is_built(
     train, config, tmp_path, monkeypatch, group, values, named
 ):
     monkeypatch.setattr(experiment.models, "TrellisLM", None)
-    with config.unlocked():
-        config[group].update(values)
-    with pytest.raises(ValueError, match=named) as error:
-        train()
-    assert len(str(error.value).splitlines()) == 1
+    assert_refused(train, config, {group: values}, named)
     assert not (tmp_path / "run").exists()
 
 
