@@ -7,7 +7,8 @@ import tensorflow as tf
 
 from keras_trellis.export.caches import CacheFormat
 from keras_trellis.export.checks import Tensors
-from keras_trellis.export.reading import UNKNOWN_ID, Reader, Vocabulary, valid
+from keras_trellis.export.reading import Reader, valid
+from keras_trellis.export.requests import UNKNOWN_ID, Vocabulary
 from keras_trellis.export.saving import Signature
 from keras_trellis.export.tokenizer import Encoded, Tokenizer
 from keras_trellis.export.weights import Weights
