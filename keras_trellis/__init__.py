@@ -13,7 +13,7 @@ from keras_trellis.core.gates import (
     LSTMGate,
     TanhGate,
 )
-from keras_trellis.core.receptive_field import depth_for, receptive_field
+from keras_trellis.core.network import depth_for, receptive_field
 from keras_trellis.layers import moved
 from keras_trellis.layers.equilibrium import EquilibriumTrellisLayer
 from keras_trellis.layers.recurrent import RecurrentLayer

@@ -12,9 +12,9 @@ os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")
 # Python names the command "-m" while it looks for the module of `python -m trainers.NAME`.
 if sys.argv[0] == "-m":
     from trainers.cli import quiet
-    from trainers.training import available_memory, stopping
+    from trainers.training import resources, stopping
 
     stopping.listen(importing=True)  # imports take seconds
-    available_memory.check_imports()
+    resources.check_imports()
     quiet.import_tensorflow()
     quiet.check_backend()

@@ -24,10 +24,8 @@ from keras_trellis.core.convolution import (
     time_steps,
     zeros,
 )
-from keras_trellis.core.gates import Gate
 from keras_trellis.core.masks import Packing
-from keras_trellis.core.network import Network, Weights
-from keras_trellis.core.precision import at_least_float32
+from keras_trellis.core.network import Network, Weights, activate
 from keras_trellis.types import Cache, Number, State, Tensor
 
 Addends = dict[int, Tensor]
@@ -193,19 +191,3 @@ def run_level(
         total = total + weights.bias
     shifted = tuple(delay(tensor, width, dilation) for tensor in padded)
     return activate(network.gate, total, shifted)
-
-
-def activate(gate: Gate, total: Tensor, shifted: State) -> State:
-    """Runs a gate, in float32 at least.
-
-    Args:
-        gate: the gate.
-        total: the pre-activations, `[..., blocks * units]`.
-        shifted: the delayed state, each `[..., units]`.
-
-    Returns:
-        the gate's states, each `[..., units]`.
-    """
-    blocks = ops.split(at_least_float32(total), gate.blocks, axis=-1)
-    state = gate.step(blocks, tuple(map(at_least_float32, shifted)))
-    return tuple(ops.cast(tensor, total.dtype) for tensor in state)

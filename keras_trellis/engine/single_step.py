@@ -13,15 +13,14 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
-from keras_trellis.core import caches as core_caches
-from keras_trellis.core.convolution import masked
+from keras_trellis.core import caches
+from keras_trellis.core.convolution import masked, pad_left
 from keras_trellis.core.masks import Packing
 from keras_trellis.core.network import Network, Weights
-from keras_trellis.engine import caches, injection
+from keras_trellis.engine import convolution
+from keras_trellis.engine.convolution import Addends, multiply
 from keras_trellis.engine.depth_loop import ascend
-from keras_trellis.engine.injection import Addends
 from keras_trellis.engine.level import activate
-from keras_trellis.engine.products import multiply
 from keras_trellis.types import Cache, Number, State
 
 # So many levels go without a loop; where there are more, they are one turn of it: a level takes so
@@ -95,7 +94,7 @@ def run(
         # From [L, B, 1, units] to [B, L, units].
         stacked = tf.squeeze(array.stack(), 2)
         below = tf.transpose(stacked, [1, 0, 2])
-        pasts.append(caches.push(past, below, network, plan))
+        pasts.append(_push(past, below, network, plan))
     return carry.state, tuple(pasts)
 
 
@@ -103,15 +102,15 @@ def _levels(
     network: Network, weights: Weights, step: tf.Tensor, cache: Cache
 ) -> _Levels:
     kernel = tf.cast(weights.recurrent_kernel, step.dtype)
-    addends = injection.inject_step(network, weights, step, cache.inputs)
+    addends = convolution.inject_step(network, weights, step, cache.inputs)
     dilations = [network.dilation(level) for level in range(network.depth)]
-    ends = core_caches.ends(network)
+    ends = caches.ends(network)
     places = list(map(operator.sub, ends, dilations))
     delayed = [tf.gather(tensor, places, axis=1) for tensor in cache.levels]
     products = None
     if network.kernel_size > 1:
         hidden = masked(cache.levels[0], weights.state_mask)
-        products = injection.past_products(hidden, kernel[:-1], ends, dilations)
+        products = convolution.past_products(hidden, kernel[:-1], ends, dilations)
     return _Levels(network, addends, kernel[-1], weights.state_mask, delayed, products)
 
 
@@ -121,7 +120,7 @@ def _advance(
     """Runs a level. The state below the first one is zero."""
     network = levels.network
     state = carry.state
-    total = injection.addend(network, levels.addends, phase)
+    total = convolution.addend(network, levels.addends, phase)
     if not first:
         hidden = masked(state[0], levels.mask)
         total += multiply(hidden, levels.kernel)
@@ -137,3 +136,29 @@ def _advance(
 def _part(by_level: tf.Tensor, index: Number) -> tf.Tensor:
     """Returns the part of one level, `[B, 1, C]`."""
     return tf.gather(by_level, [index], axis=1)
+
+
+def _push(
+    levels: tf.Tensor, steps: tf.Tensor, network: Network, plan: Packing | None
+) -> tf.Tensor:
+    """Puts one more step at the end of what each level keeps, and drops the oldest.
+
+    Args:
+        levels: `[B, S, units]`, an entry of `Cache.levels`.
+        steps: `[B, L, units]`, a step for each level, from the lowest up.
+        network: the network's shape.
+        plan: the packing of the step; None where it is valid.
+
+    Returns:
+        `[B, S, units]`.
+    """
+    places = []
+    begin = 0
+    for level in caches.order(network):
+        end = begin + network.width(level)
+        places += [*range(begin + 1, end), network.cached_steps + level]
+        begin = end
+    pushed = tf.gather(pad_left(levels, steps), places, axis=1)
+    if plan is None:
+        return pushed
+    return tf.where(tf.expand_dims(plan.mask, -1), pushed, levels)

@@ -10,7 +10,7 @@ import keras
 from keras import ops
 
 from keras_trellis import arguments
-from keras_trellis.core.receptive_field import receptive_field
+from keras_trellis.core.network import receptive_field
 from keras_trellis.layers import networks
 from keras_trellis.layers.trellis_base import TrellisBase
 from keras_trellis.types import Cache, Number, State, Tensor

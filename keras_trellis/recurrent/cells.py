@@ -11,8 +11,8 @@ from typing import Any, ClassVar
 import keras
 from keras import ops
 
+from keras_trellis.arguments import constructor
 from keras_trellis.backend import current as backend
-from keras_trellis.core.constructors import constructor
 from keras_trellis.core.convolution import multiply
 from keras_trellis.core.recurrence import Recurrent, Step
 from keras_trellis.recurrent import steps

@@ -8,9 +8,9 @@ from typing import Any, ClassVar
 import keras
 from keras import ops
 
+from keras_trellis.arguments import FullSignature, constructor
 from keras_trellis.backend import current as backend
 from keras_trellis.core import checks, masks, no_steps
-from keras_trellis.core.constructors import FullSignature, constructor
 from keras_trellis.core.convolution import masked, swapped, zero_rows
 from keras_trellis.core.dropout import stream_mask
 from keras_trellis.core.recurrence import Recurrent

@@ -9,6 +9,16 @@ import numpy as np
 import tensorflow as tf
 
 Arrays = dict[str, np.ndarray]
+SIGNATURES = (
+    "serving_default",
+    "tokenize",
+    "score",
+    "score_ids",
+    "prefill",
+    "step",
+    "generate",
+)
+"""Those of a language model; `serve` is `serving_default` once more."""
 
 
 class Served:

@@ -19,6 +19,7 @@ import tensorflow as tf
 from absl import flags
 
 from tests.serving import batching, model_server, models
+from tests.serving.served import SIGNATURES
 from trainers import client
 from trainers.serving import remote, writing
 
@@ -228,19 +229,7 @@ def merging(served, addresses):
         yield remote.Model(remote.Grpc(address, NAME, 60))
 
 
-@pytest.mark.parametrize(
-    "signature",
-    [
-        "serving_default",
-        "serve",
-        "tokenize",
-        "score",
-        "score_ids",
-        "prefill",
-        "step",
-        "generate",
-    ],
-)
+@pytest.mark.parametrize("signature", [*SIGNATURES, "serve"])
 def test_merged_requests_do_not_mix(served, merging, addresses, signature):
     assert {*served.metadata.signature_def} == {*requests_of(served)}
     alone = remote.Model(remote.Grpc(addresses["grpc"], NAME, 60))

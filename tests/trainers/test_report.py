@@ -10,10 +10,10 @@ from trainers import report
 from trainers.data import files
 from trainers.tasks import registry
 from trainers.tasks.measures import Metric
-from trainers.training import costs
+from trainers.training import resources
 from trainers.training.workdir import WorkdirError
 
-COST = costs.Cost(weight=9000.0, seconds=3723.4, peak_bytes=1.5 * 2**30)._asdict()
+COST = resources.Cost(weight=9000.0, seconds=3723.4, peak_bytes=1.5 * 2**30)._asdict()
 
 
 def write_run(

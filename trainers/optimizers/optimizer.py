@@ -1,13 +1,16 @@
-"""`Optimizer`: what all optimizers share."""
+"""`Optimizer`: what all optimizers share; clipping, and what a config must not ask of one."""
 
 import contextlib
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
 import keras
 import tensorflow as tf
 from ml_collections import ConfigDict
+
+# The fields that ask for averages, and their values without.
+_AVERAGES = (("schedule.average", False), ("schedule.average_after", None))
 
 
 class Optimizer(keras.optimizers.Optimizer):
@@ -178,3 +181,42 @@ def _one() -> tf.Variable:
         trainable=False,
         aggregation=tf.VariableAggregation.ONLY_FIRST_REPLICA,
     )
+
+
+def clip_by_global_norm(
+    gradients: Sequence[tf.Tensor], clip_norm: float | None
+) -> tuple[list[tf.Tensor], tf.Tensor]:
+    """Scales gradients down to a global norm: g * min(1, clip_norm / (norm + 1e-6)).
+
+    Args:
+        gradients: dense tensors.
+        clip_norm: the largest norm; None keeps the gradients as they are.
+
+    Returns:
+        the clipped gradients, and the norm before clipping.
+    """
+    norm = tf.linalg.global_norm(gradients)
+    if clip_norm is None:
+        return list(gradients), norm
+    # The 1e-6 is that of torch's `clip_grad_norm_`.
+    scale = tf.minimum(tf.ones_like(norm), clip_norm / (norm + 1e-6))
+    return [gradient * tf.cast(scale, gradient.dtype) for gradient in gradients], norm
+
+
+def rules(
+    values: Mapping[str, Any], optimizers: Mapping[str, type[Optimizer]]
+) -> Iterator[tuple[Any, ...]]:
+    """Yields what is refused: averages, of an optimizer that has none.
+
+    Args:
+        values: all of the config, by dotted names.
+        optimizers: those that a config chooses from, by name.
+
+    Yields:
+        rules as those of `trainers.models.fields`.
+    """
+    can = [name for name, kind in optimizers.items() if kind.can_average]
+    cannot = values["optimizer.name"] not in can
+    unless = f"unless config.optimizer.name is {' or '.join(map(repr, can))}"
+    for name, off in _AVERAGES:
+        yield values[name] and cannot, name, f"{off} {unless}", "optimizer.name"

@@ -24,7 +24,7 @@ from trainers.tasks import config as configs
 from trainers.tasks import registry
 from trainers.tasks.names import flatten, unknown
 from trainers.tasks.task import DrawnTask
-from trainers.training import hold, stages, stopping
+from trainers.training import hold, schedules, stopping
 from trainers.training.workdir import RESTORE, RESULT, WorkdirError, read_record
 
 FIRST = "trellis"
@@ -85,7 +85,7 @@ class Model(NamedTuple):
 
     def seconds(self, step: int) -> float:
         """Returns the processor seconds of the first steps of a run."""
-        return stages.total_cost(self.step_seconds, step, self.config.training.steps)
+        return schedules.total_cost(self.step_seconds, step, self.config.training.steps)
 
 
 Plan = dict[str, Model]

@@ -12,10 +12,10 @@ from typing import Any, NamedTuple
 
 from trainers.training import (
     checkpoints,
-    costs,
     followers,
     progress,
-    resuming,
+    resources,
+    run_state,
     schedules,
     stopping,
 )
@@ -100,7 +100,7 @@ class Result(NamedTuple):
     epochs: int
     best_loss: float
     best_epoch: int
-    cost: costs.Cost
+    cost: resources.Cost
     lost_epoch: int = 0
     unsaved: checkpoints.Unsaved | None = None
     solved: bool = False
@@ -194,7 +194,7 @@ class _Run:
         self.pace = 1  # most steps of a call; the first call traces and has one
         self.check_held = workdir.check_held
         self.progress: progress.Progress | followers.NoProgress = followers.NoProgress()
-        self.checkpoints: resuming.Store = followers.NoCheckpoints()
+        self.checkpoints: run_state.Store = followers.NoCheckpoints()
         if self.team.is_chief:
             self.checkpoints = checkpoints.Checkpoints(
                 workdir.path / "checkpoints",
@@ -203,7 +203,9 @@ class _Run:
             )
         self.state = self._begin(workdir)
         epoch = round(self.state.step * plan.epochs / plan.length, 4)
-        changes, self.news = resuming.apply_changes(trainer, self.state, workdir, epoch)
+        changes, self.news = run_state.apply_changes(
+            trainer, self.state, workdir, epoch
+        )
         if self.team.is_chief:
             self.progress = self._open_progress(workdir, changes)
         self.checkpoints.announce = self.progress.say
@@ -213,10 +215,10 @@ class _Run:
         checkpoint = self.team.share(self.checkpoints.restore())
         state = RunState(self.trainer)
         if checkpoint:
-            resuming.restore(self.trainer, state, self.checkpoints, checkpoint)
+            run_state.restore(self.trainer, state, self.checkpoints, checkpoint)
         check_epochs(workdir.path, len(state.losses), self.plan.epochs)
         if not checkpoint:
-            resuming.refuse_remains(workdir)
+            run_state.refuse_remains(workdir)
             self.checkpoints.begin(state.arrays())
         return state
 
@@ -411,7 +413,7 @@ class _Run:
         """Writes what a finished run does not have on disk; returns what cannot be written."""
         saved = self._save_now()
         if not self.checkpoints.unwritten_best:
-            resuming.compare_best(self.state, self.checkpoints)
+            run_state.compare_best(self.state, self.checkpoints)
         if not self.state.best[1]:
             saved = self._keep_last() and saved
         if self.team.agree(saved):

@@ -13,7 +13,7 @@ import tensorflow as tf
 
 from trainers import optimizers
 from trainers.training import workers
-from trainers.training.stages import Stage, Stages
+from trainers.training.schedules import Stage, Stages
 
 Nest = Any
 Metrics = dict[str, Any]
@@ -41,7 +41,7 @@ class Task(Protocol):
 
     @property
     def stages(self) -> Stages:
-        """The parts of a run; `stages.WHOLE` if all steps are alike."""
+        """The parts of a run; `schedules.WHOLE` if all steps are alike."""
 
     @property
     def allows_rewrites(self) -> bool:

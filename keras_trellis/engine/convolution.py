@@ -1,15 +1,19 @@
-"""The injected input: convolved once for all levels that have the same dilation."""
+"""Convolutions as `keras_trellis.core.convolution` has them, in TensorFlow's fastest form.
+
+Among them that of the injected input: once for all levels that have the same dilation.
+"""
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping, Sequence
 
 import tensorflow as tf
 
-from keras_trellis.core.convolution import masked, pad_left, rows
+from keras_trellis.core import convolution
+from keras_trellis.core.convolution import masked, pad_left, rows, time_steps
 from keras_trellis.core.network import Network, Weights
-from keras_trellis.engine.products import multiply
-from keras_trellis.engine.strides import ALL, Steps, strided_convolution
+from keras_trellis.engine.schedule import ALL, Steps, take_steps
 
 Addends = dict[int, tf.Tensor]
 """What joins the products of a level, by dilation.
@@ -17,6 +21,44 @@ Addends = dict[int, tf.Tensor]
 That is the injected input and the bias, `[B, T, blocks * units]`; for 0, the levels that the input
 does not enter, the bias alone, if any.
 """
+
+
+def delay(padded: tf.Tensor, width: int, steps: int) -> tf.Tensor:
+    """Returns a sequence delayed by some steps, as `core.convolution.delay`."""
+    # The gradient of a split takes a fraction of the time of that of an index. ONNX Runtime has no
+    # split of size -1 where T is unknown.
+    sizes = [width - steps, time_steps(padded) - width, steps]
+    _, delayed, _ = tf.split(padded, sizes, axis=1)
+    return delayed
+
+
+join_taps = functools.partial(convolution.join_taps, delay=delay)
+"""`core.convolution.join_taps`, by this module's `delay`."""
+
+
+def multiply(
+    sequences: tf.Tensor, matrix: tf.Tensor, transpose: bool = False
+) -> tf.Tensor:
+    """Returns `[B, T, C]` times `[C, C']` (or its transpose), `[B, T, C']`, as one 2-D product.
+
+    `tf.tensordot` will not do: XLA cannot differentiate it in a loop with unknown sizes.
+    """
+    products = tf.matmul(rows(sequences), matrix, transpose_b=transpose)
+    channels = products.shape[-1]
+    steps = sequences.shape[1]
+    if steps:  # fewer operations, which counts where there is a single step
+        return tf.reshape(products, [-1, steps, channels])
+    rows_and_steps = tf.shape(sequences)[:2]
+    shape = tf.concat([rows_and_steps, [channels]], axis=0)
+    return tf.reshape(products, shape)
+
+
+def strided_convolution(
+    padded: tf.Tensor, kernel: tf.Tensor, dilation: int, width: int, needed: Steps
+) -> tf.Tensor:
+    """As `core.convolution.causal_convolution`, at the T' steps needed: `[B, T', C']`."""
+    taps = join_taps(padded, width, kernel.shape[0], dilation)
+    return multiply(take_steps(taps, needed), rows(kernel))
 
 
 def inject(

@@ -9,7 +9,7 @@ import time
 import numpy as np
 
 from tests.trainers.training import toy
-from trainers.training import checkpoints, costs, loop, schedules, workdir
+from trainers.training import checkpoints, loop, resources, schedules, workdir
 from trainers.training.trainer import Trainer
 
 
@@ -26,7 +26,7 @@ def train(folder, epochs):
 
 def test_a_process_counts_what_it_takes():
     began = time.monotonic()
-    meter = costs.Meter(costs.Cost())
+    meter = resources.Meter(resources.Cost())
     held = np.ones(60_000_000)  # 480 MB
     meter.add(3.0)
     meter.add(2.5)
@@ -38,23 +38,28 @@ def test_a_process_counts_what_it_takes():
 
 
 def test_the_peak_is_not_that_of_the_process_from_which_this_one_was_started():
-    code = "from trainers.training import costs; print(costs.Meter(costs.Cost()).read().peak_bytes)"
+    code = (
+        "from trainers.training.resources import Cost, Meter; "
+        "print(Meter(Cost()).read().peak_bytes)"
+    )
     done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=True
     )
     # This one has TensorFlow.
-    assert 0 < float(done.stdout) < costs.Meter(costs.Cost()).read().peak_bytes / 4
+    assert (
+        0 < float(done.stdout) < resources.Meter(resources.Cost()).read().peak_bytes / 4
+    )
 
 
 def test_a_system_that_does_not_tell_leaves_the_peak_unknown(monkeypatch):
-    monkeypatch.setattr(costs, "_STATUS", costs._STATUS.with_name("nothing"))
-    cost = costs.Meter(costs.Cost()).read()
+    monkeypatch.setattr(resources, "_STATUS", resources._STATUS.with_name("nothing"))
+    cost = resources.Meter(resources.Cost()).read()
     assert math.isnan(cost.peak_bytes) and cost.seconds > 0
 
 
 def test_a_process_goes_on_from_those_before_it():
     began = time.monotonic()
-    meter = costs.Meter(costs.Cost(100.0, 50.0, 2.0**50))
+    meter = resources.Meter(resources.Cost(100.0, 50.0, 2.0**50))
     meter.add(1.0)
     cost = meter.read()
     assert cost.weight == 101.0
@@ -63,7 +68,7 @@ def test_a_process_goes_on_from_those_before_it():
 
 
 def test_what_was_never_recorded_stays_unknown():
-    meter = costs.Meter(costs.Cost(math.nan, math.nan, math.nan))
+    meter = resources.Meter(resources.Cost(math.nan, math.nan, math.nan))
     meter.add(1.0)
     assert all(map(math.isnan, meter.read()))
 
