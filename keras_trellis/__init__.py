@@ -22,6 +22,7 @@ from keras_trellis.layers.trellis import TrellisLayer
 from keras_trellis.models.classifier import TrellisClassifier
 from keras_trellis.models.language_model import TrellisLM
 from keras_trellis.models.losses import LossTerms
+from keras_trellis.models.streamed.model import StreamedModel
 from keras_trellis.recurrent.tensorized import TensorizedLSTM
 from keras_trellis.types import Cache, Convergence, State
 
@@ -39,6 +40,7 @@ __all__ = [
     "RecurrentLayer",
     "SequenceLayer",
     "State",
+    "StreamedModel",
     "TanhGate",
     "TensorizedLSTM",
     "TrellisClassifier",

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
 from typing import Any
 
 import tensorflow as tf
 
+from keras_trellis.core.names import named
 from keras_trellis.export.checks import MODERATE, Check, Tensors, all_checked, moderate
 
 _STEPS = "cache_steps"
@@ -70,31 +70,16 @@ class CacheFormat:
         steps = given[_STEPS]
         batch = tf.shape(steps)[0]
         leaves = []
-        for name, example in _named("cache", self._example).items():
+        for name, example in named("cache", self._example).items():
             if name not in given:
                 given[name] = tf.zeros([batch, *example.shape[1:]], example.dtype)
             leaves.append(given[name])
         return tf.nest.pack_sequence_as(self._example, leaves), steps
 
     def _with_steps(self, cache: Any, steps: tf.Tensor) -> Tensors:
-        named = _named("cache", cache)
-        named.setdefault(_STEPS, steps)
-        return named
-
-
-def _named(name: str, nest: Any) -> Tensors:
-    """Returns the tensors of a nest by name, in the order of `tf.nest.flatten`."""
-    if not tf.nest.is_nested(nest):
-        return {name: nest}
-    parts: Iterable[tuple[Any, Any]] = enumerate(nest)
-    if hasattr(nest, "_asdict"):  # a NamedTuple
-        parts = nest._asdict().items()
-    elif isinstance(nest, Mapping):
-        parts = sorted(nest.items())
-    named: Tensors = {}
-    for key, part in parts:
-        named |= _named(f"{name}_{key}", part)
-    return named
+        tensors = named("cache", cache)
+        tensors.setdefault(_STEPS, steps)
+        return tensors
 
 
 def _check(name: str, value: tf.Tensor) -> Check:
