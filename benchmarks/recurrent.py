@@ -29,6 +29,7 @@ GATED = (
     "IRCTLSTM",
     "FastGRNN",
     "IRCFastGRNN",
+    "WeightDropLSTM",
 )
 CONTENDERS: report.Contenders = {
     name: (

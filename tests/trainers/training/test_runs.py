@@ -424,8 +424,8 @@ def test_a_run_that_an_earlier_version_left_goes_on_as_if_it_had_never_stopped(
     assert "going on from step 19" in capsys.readouterr().out
     actual = stopped_run.arrays(tmp_path / stopped_run.RUN)
     with np.load(tmp_path / stopped_run.EXPECTED) as expected:
-        assert sorted(actual) == sorted(expected.files)
-        for name in actual:
+        assert actual.keys() - {"solved"} == {*expected.files}
+        for name in expected.files:
             np.testing.assert_allclose(
                 actual[name], expected[name], rtol=1e-4, atol=1e-6, err_msg=name
             )
