@@ -7,7 +7,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from keras_trellis.core.names import named
+from keras_trellis.core.caches import named
 from keras_trellis.export.checks import MODERATE, Check, Tensors, all_checked, moderate
 
 _STEPS = "cache_steps"

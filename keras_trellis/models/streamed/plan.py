@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import keras
 from keras import ops
 
-from keras_trellis.core.names import named
+from keras_trellis.core.caches import named
 from keras_trellis.models.streamed import rules
 from keras_trellis.models.streamed.calls import Call, Graph, graph, is_graph
 from keras_trellis.models.streamed.rule import NotStreamableError, Rule, Signal, signals
