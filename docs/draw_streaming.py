@@ -6,25 +6,7 @@ import matplotlib.pyplot as plt
 from matplotlib.axes import Axes
 from matplotlib.patches import Patch
 
-from docs.drawing import (
-    CELLS,
-    HALF,
-    INK,
-    INPUT,
-    INPUT_FACE,
-    MUTED,
-    NOTHING,
-    PAST,
-    PRESENT,
-    SHADE,
-    arrow,
-    box,
-    height,
-    label,
-    output,
-    save,
-    time_axis,
-)
+from docs import drawing
 
 NOW = 6
 TAPS = 3
@@ -46,33 +28,55 @@ def is_cached(step: int, row: int) -> bool:
 def place(axes: Axes, step: int, row: int, symbol: str) -> None:
     """Draws the numbers of a layer at a step."""
     text = f"${symbol}_{step}$"
-    y = height(row)
+    y = drawing.height(row)
     if step == NOW:
-        face = INPUT_FACE if row == 0 else CELLS[row - 1]
-        box(axes, step, y, text, face, INPUT if row == 0 else PRESENT)
+        face = drawing.INPUT_FACE if row == 0 else drawing.CELLS[row - 1]
+        drawing.box(
+            axes, step, y, text, face, drawing.INPUT if row == 0 else drawing.PRESENT
+        )
     elif is_cached(step, row):
-        box(axes, step, y, text, SHADE, CACHE)
+        drawing.box(axes, step, y, text, drawing.SHADE, CACHE)
     else:
-        box(axes, step, y, text, NOTHING, "#d5dae2")
+        drawing.box(axes, step, y, text, drawing.NOTHING, "#d5dae2")
 
 
 def computation(axes: Axes) -> None:
     """Draws what the chunk of one step reads."""
     for step in range(NOW - TAPS + 1, NOW + 1):
         end = NOW - 0.11 * (NOW - step)
-        color = INPUT if step == NOW else CACHE
-        arrow(axes, (step, height(0) + HALF), (end, height(1) - HALF), color)
-    arrow(axes, (NOW, height(1) + HALF), (NOW, height(2) - HALF), PRESENT)
-    arrow(axes, (NOW - 1 + HALF, height(2)), (NOW - HALF, height(2)), CACHE)
-    arrow(axes, (NOW, height(2) + HALF), (NOW, height(3) - HALF), PRESENT)
+        color = drawing.INPUT if step == NOW else CACHE
+        drawing.arrow(
+            axes,
+            (step, drawing.height(0) + drawing.HALF),
+            (end, drawing.height(1) - drawing.HALF),
+            color,
+        )
+    drawing.arrow(
+        axes,
+        (NOW, drawing.height(1) + drawing.HALF),
+        (NOW, drawing.height(2) - drawing.HALF),
+        drawing.PRESENT,
+    )
+    drawing.arrow(
+        axes,
+        (NOW - 1 + drawing.HALF, drawing.height(2)),
+        (NOW - drawing.HALF, drawing.height(2)),
+        CACHE,
+    )
+    drawing.arrow(
+        axes,
+        (NOW, drawing.height(2) + drawing.HALF),
+        (NOW, drawing.height(3) - drawing.HALF),
+        drawing.PRESENT,
+    )
 
 
 def legend(axes: Axes) -> None:
     """Says what each colour stands for."""
     handles = [
-        Patch(fc=SHADE, ec=CACHE, label="the cache: what is kept of the past"),
-        Patch(fc=CELLS[1], ec=PRESENT, label="computed now"),
-        Patch(fc=NOTHING, ec="#d5dae2", label="computed once, and forgotten"),
+        Patch(fc=drawing.SHADE, ec=CACHE, label="the cache: what is kept of the past"),
+        Patch(fc=drawing.CELLS[1], ec=drawing.PRESENT, label="computed now"),
+        Patch(fc=drawing.NOTHING, ec="#d5dae2", label="computed once, and forgotten"),
     ]
     axes.legend(
         handles=handles,
@@ -81,7 +85,7 @@ def legend(axes: Axes) -> None:
         ncols=3,
         frameon=False,
         fontsize=11,
-        labelcolor=INK,
+        labelcolor=drawing.INK,
     )
 
 
@@ -89,20 +93,36 @@ def draw(path: Path) -> None:
     """Draws a model at one step and writes the picture."""
     figure, axes = plt.subplots(figsize=(11, 5.6))
     for row, (name, (symbol, text)) in enumerate(ROWS.items()):
-        label(axes, row, name)
+        drawing.label(axes, row, name)
         for step in range(1, NOW + 1):
             place(axes, step, row, symbol)
-        axes.text(NOW + 0.65, height(row), text, va="center", color=PAST, fontsize=11)
+        axes.text(
+            NOW + 0.65,
+            drawing.height(row),
+            text,
+            va="center",
+            color=drawing.PAST,
+            fontsize=11,
+        )
     computation(axes)
-    output(axes, NOW, len(ROWS) - 1, f"$y_{NOW}$")
-    axes.axvline(NOW - 0.5, 0.1, 0.93, color=MUTED, lw=1, ls=(0, (4, 3)), zorder=1)
-    time_axis(axes, 1, NOW - 0.8, height(-1) + 0.45)
-    axes.text(NOW, height(-1) + 0.45, "now", ha="center", va="center", color=MUTED)
+    drawing.output(axes, NOW, len(ROWS) - 1, f"$y_{NOW}$")
+    axes.axvline(
+        NOW - 0.5, 0.1, 0.93, color=drawing.MUTED, lw=1, ls=(0, (4, 3)), zorder=1
+    )
+    drawing.time_axis(axes, 1, NOW - 0.8, drawing.height(-1) + 0.45)
+    axes.text(
+        NOW,
+        drawing.height(-1) + 0.45,
+        "now",
+        ha="center",
+        va="center",
+        color=drawing.MUTED,
+    )
     legend(axes)
     axes.set_xlim(-2.1, NOW + 4.6)
-    axes.set_ylim(height(-1) - 0.1, height(len(ROWS)) + 0.35)
+    axes.set_ylim(drawing.height(-1) - 0.1, drawing.height(len(ROWS)) + 0.35)
     axes.axis("off")
-    save(figure, path)
+    drawing.save(figure, path)
 
 
 if __name__ == "__main__":
