@@ -63,19 +63,15 @@ def multiply_adds(layer: Any) -> int:
         return sum(map(multiply_adds, layer.layers))
     if isinstance(layer, TrellisBase) and not _is_stack(layer):
         return _trellis(layer)
-    weights = {weight.path: math.prod(weight.shape) for weight in _matrices(layer)}
+    weights = getattr(layer, "weights", [])  # an operation has none
+    matrices = [w for w in weights if len(w.shape) > 1 and "bias" not in w.name]
+    total = sum(math.prod(matrix.shape) for matrix in matrices)
     if isinstance(layer, TensorizedLSTM):
         # It runs all places, and `delay` steps ahead to see its output.
         places = layer.cell.grid.places
         times = places if layer.delayed else places * layer.depth
-        hidden = math.prod(layer.cell.recurrent_kernel.shape)
-        return sum(weights.values()) + (times - 1) * hidden
-    return sum(weights.values())
-
-
-def _matrices(layer: Any) -> list[Any]:
-    weights = getattr(layer, "weights", [])
-    return [w for w in weights if len(w.shape) > 1 and "bias" not in w.name]
+        total += (times - 1) * math.prod(layer.cell.recurrent_kernel.shape)
+    return total
 
 
 def _is_stack(layer: TrellisBase) -> bool:
@@ -90,8 +86,10 @@ def _is_stack(layer: TrellisBase) -> bool:
 
 
 def iterates(layer: Any) -> bool:
-    """Returns whether a layer applies its levels until they settle."""
-    return isinstance(layer, EquilibriumTrellisLayer) and not _is_stack(layer)
+    """Returns whether a layer, or the one in it, applies its levels until they settle."""
+    inner = [layer, getattr(layer, "trellis", None), getattr(layer, "layer", None)]
+    infinite = [part for part in inner if isinstance(part, EquilibriumTrellisLayer)]
+    return not all(map(_is_stack, infinite))
 
 
 def _trellis(layer: TrellisBase) -> int:

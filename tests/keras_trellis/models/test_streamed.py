@@ -238,8 +238,9 @@ def test_an_export_that_cannot_be_is_refused(strided, tmp_path, arguments, messa
 
 
 def test_a_format_that_cannot_hold_a_layer_says_so(tmp_path):
-    settling = StreamedModel(model_of(EquilibriumTrellisLayer(2)))
-    with pytest.raises(ValueError, match="'onnx' cannot hold 'equilibrium.*'litert'"):
+    inside = TrellisClassifier(2, EquilibriumTrellisLayer(2), name="settling")
+    settling = StreamedModel(model_of(inside))
+    with pytest.raises(ValueError, match="'onnx' cannot hold 'settling.*'litert'"):
         settling.export(tmp_path / "model", "onnx")
     half = StreamedModel(model_of(layers.GRU(2, name="gru", dtype="mixed_bfloat16")))
     with pytest.raises(ValueError, match="in float32 alone.*layer 'gru' in bfloat16"):
@@ -372,6 +373,14 @@ def test_what_reads_answers_is_run_as_keras_runs_it():
         results = chunks(StreamedModel(model), X, size)
         np.testing.assert_allclose(results[-1], model(X), atol=1e-6)
         np.testing.assert_allclose(results[0], model(X[:, :size]), atol=1e-6)
+
+
+def test_a_mask_of_time_steps_is_nothing_for_a_softmax():
+    stream = StreamedModel(model_of(lambda x: layers.Softmax()(x)))
+    mask = np.ones([2, 8], bool)
+    np.testing.assert_allclose(np.sum(chunks(stream, X), axis=-1), 1, rtol=1e-5)
+    with pytest.raises(ValueError, match="No mask may reach the layer 'softmax"):
+        chunks(stream, X, mask=mask)
 
 
 def test_operations_of_keras():
