@@ -10,6 +10,7 @@ import json
 import os
 import signal
 import sys
+import time
 
 import keras
 import numpy as np
@@ -268,7 +269,8 @@ def train(args, strategy, team=workers.ALONE):
 def keep_first(trainer, at_call, number):
     """Returns a list that gets the weights after the first call of steps, which takes one.
 
-    Before the call `at_call`, counted from 1, the process sends itself a signal.
+    Before the call `at_call`, counted from 1, the process sends itself a signal, and gives the other
+    workers the time to hear of it: the steps that are left take milliseconds.
     """
     steps, first, calls = trainer.steps, [], []
 
@@ -276,6 +278,7 @@ def keep_first(trainer, at_call, number):
         calls.append(args)
         if len(calls) == at_call:
             os.kill(os.getpid(), number)
+            time.sleep(1)
         taken = steps(*args)
         if not first:
             first.extend(v.numpy().tolist() for v in trainer.task.model.variables)
