@@ -13,8 +13,10 @@ from pathlib import Path
 import pytest
 
 GIB = 2**30
-REPLACED_FROM = 2 * GIB
-MOST = 3 * GIB
+_PHYSICAL = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+# A new worker takes ten seconds to its first test; two have a third of the machine's memory.
+REPLACED_FROM = min(4 * GIB, max(2 * GIB, _PHYSICAL // 6))
+MOST = REPLACED_FROM + GIB
 # More than any run takes; pytest-xdist ends a run at four a worker by default.
 REPLACEMENTS = 1000
 SLOWEST = 20  # files that the summary names

@@ -436,7 +436,7 @@ REGISTRY = {
     "AdaptiveSoftmax": _head(heads.AdaptiveSoftmax, cutoffs=(5, 6)),
 }
 
-_IN_FLOAT32 = (
+IN_FLOAT32 = (
     "TrellisLayer",
     "EquilibriumTrellisLayer gru, dilated, weight normalisation",
     "TrellisLM",
@@ -455,7 +455,7 @@ def _runs_here(name: str, entry: Entry) -> bool:
         return False
     if tensors.FLOAT == "float64":
         return not entry.has_keras
-    return entry.has_keras or name in _IN_FLOAT32
+    return entry.has_keras or name in IN_FLOAT32
 
 
 ENTRIES = {name: entry for name, entry in REGISTRY.items() if _runs_here(name, entry)}

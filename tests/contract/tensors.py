@@ -8,6 +8,7 @@ from typing import Any
 
 import keras
 import numpy as np
+import pytest
 from keras import ops
 
 BACKEND = keras.backend.backend()
@@ -20,6 +21,11 @@ _IS_PRECISE = FLOAT == "float64" and BACKEND != "torch"
 PRECISION = 1e-10 if _IS_PRECISE else 1e-5
 DIFFERENCE = (1e-6, 1e-6) if _IS_PRECISE else (1e-2, 1e-2)
 """The step of a finite difference, and its precision."""
+
+# JAX's two runs, in float64 and in float32, need not both compile everything.
+not_in_float64_on_jax = pytest.mark.skipif(
+    BACKEND == "jax" and FLOAT == "float64", reason="done in float32"
+)
 
 Function = Callable[..., tuple[Any, Any]]
 """From inputs and further tensors to results and a scalar."""
@@ -43,7 +49,9 @@ def is_floating(value: Any) -> bool:
 
 
 def with_gradients(function: Function, obj: Any) -> Callable[..., tuple]:
-    """Returns a function with gradients of its scalar; JAX, which is slow eagerly, compiles it.
+    """Returns a function with gradients of its scalar.
+
+    JAX compiles it: eagerly it would compile each operation by itself, a third of all tests' time.
 
     They are those of the variables of a layer, and of the inputs where they are numbers, not ids.
 
@@ -54,6 +62,8 @@ def with_gradients(function: Function, obj: Any) -> Callable[..., tuple]:
     Returns:
         from the inputs and further tensors to the results, the scalar and the gradients.
     """
+    if BACKEND == "jax":
+        return graph(function, obj)
 
     def run(inputs: Any, *others: Any) -> tuple:
         inputs = ops.convert_to_tensor(inputs)

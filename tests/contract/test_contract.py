@@ -53,10 +53,6 @@ on_tensorflow = pytest.mark.skipif(
 )
 # JAX compiles whatever a new layer runs, its initializers included, for seconds.
 not_on_jax = pytest.mark.skipif(tensors.BACKEND == "jax", reason="JAX is slow to begin")
-# Its two runs, in float64 and in float32, need not both do so.
-not_in_float64_on_jax = pytest.mark.skipif(
-    tensors.BACKEND == "jax" and tensors.FLOAT == "float64", reason="done in float32"
-)
 # The others are saved as parts of a model.
 models = only(lambda entry: entry.as_model is not None)
 
@@ -85,20 +81,26 @@ def passes(entry, built, drawn):
 
 
 @pytest.fixture(scope="module")
-def differentiated(entry, built, drawn):
-    """`run_with_gradients`, eagerly, where padding is spoiled."""
-    inputs, mask = spoiled(entry, drawn)
-    return run_with_gradients(entry, built, inputs, mask)
+def differentiate(entry, built, graph):
+    """From inputs and a mask to what `run_with_gradients` returns."""
+    if tensors.BACKEND == "jax":
+        return graph  # which would be compiled once more
+    return tensors.with_gradients(weighed(entry, built), built)
 
 
 @pytest.fixture(scope="module")
-def exact(entry, built, drawn, differentiated):
+def differentiated(entry, drawn, differentiate):
+    """Outputs and gradients where padding is spoiled."""
+    return differentiate(*spoiled(entry, drawn))
+
+
+@pytest.fixture(scope="module")
+def exact(entry, drawn, differentiate, differentiated):
     """The same of inputs as float32 has them; ids are what they are."""
     if not np.issubdtype(drawn.dtype, np.floating):
         return differentiated
     drawn = drawn.astype("float32").astype("float64")
-    inputs, mask = spoiled(entry, drawn)
-    return run_with_gradients(entry, built, inputs, mask)
+    return differentiate(*spoiled(entry, drawn))
 
 
 @pytest.fixture(scope="module")
@@ -179,9 +181,14 @@ def test_the_fast_form_is_the_plain_one(entry, built, inputs, masked):
 
 
 @with_graphs
-def test_eager_and_graphs_of_known_sizes_agree(entry, graph, inputs, differentiated):
+def test_eager_and_graphs_of_known_sizes_agree(
+    entry, built, graph, inputs, differentiated
+):
     inputs, mask = spoiled(entry, inputs)
-    assert_close(graph(inputs, mask), differentiated)
+    if tensors.BACKEND == "jax":
+        assert_close(graph(inputs, mask)[0], entry.run(built, inputs, mask))
+    else:
+        assert_close(graph(inputs, mask), differentiated)
 
 
 @on_tensorflow
@@ -274,9 +281,9 @@ def test_padding_is_nothing(entry, built, inputs):
 
 
 @with_cache
-def test_padding_reaches_no_gradient(entry, built, inputs, differentiated):
+def test_padding_reaches_no_gradient(inputs, differentiate, differentiated):
     mask = ops.convert_to_tensor(MASK)
-    _, *expected = run_with_gradients(entry, built, ops.convert_to_tensor(inputs), mask)
+    _, *expected = differentiate(ops.convert_to_tensor(inputs), mask)
     _, *got = differentiated
     assert_close(got, expected)
     gradients = tensors.arrays(got[1])
@@ -327,7 +334,7 @@ def test_the_future_reaches_nothing(entry, built, inputs, passes, at):
         assert not np.array_equal(each[:, at], whole[:, at])
 
 
-@not_in_float64_on_jax
+@tensors.not_in_float64_on_jax
 @pytest.mark.parametrize(
     "policy, compute, tolerance",
     [
@@ -420,13 +427,13 @@ def assert_loaded(said):
     assert said.startswith("differs by") and float(said.split()[-1]) < 1e-6, said
 
 
-@not_in_float64_on_jax
+@tensors.not_in_float64_on_jax
 @models
 def test_a_fresh_process_loads_it(name, loaded):
     assert_loaded(loaded[f"{saved.stem(name)}.keras"])
 
 
-@not_in_float64_on_jax
+@tensors.not_in_float64_on_jax
 @pytest.mark.parametrize("path", RELEASED, ids=lambda path: path.stem)
 def test_a_fresh_process_loads_what_a_release_wrote(path, loaded):
     assert_loaded(loaded[path.name])
@@ -437,7 +444,7 @@ def test_every_release_has_written_its_files():
     assert saved.VERSION in written, "run `python -m tests.contract.saved`"
 
 
-@not_in_float64_on_jax
+@tensors.not_in_float64_on_jax
 @models
 def test_a_copy_learns_alone(entry, built):
     """Cloning shares no variable."""

@@ -9,10 +9,12 @@ from keras import ops
 
 from keras_trellis import EquilibriumTrellisLayer, TrellisLayer
 from keras_trellis.recurrent import IRCGRU, TensorizedLSTM
+from tests.contract import tensors
 
 if keras.backend.backend() != "jax":
     pytest.skip("Keras runs on another backend", allow_module_level=True)
 jax = pytest.importorskip("jax")
+pytestmark = tensors.not_in_float64_on_jax
 
 X = np.random.default_rng(0).normal(size=(3, 6, 2)).astype("float32")
 

@@ -12,9 +12,12 @@ from keras_trellis.recurrent import IRCLSTM, StackedLSTM
 from tests import ROOT
 from tests.contract import tensors
 
-pytestmark = pytest.mark.skipif(
-    tensors.BACKEND == "tensorflow", reason="tests/keras_trellis has them"
-)
+pytestmark = [
+    pytest.mark.skipif(
+        tensors.BACKEND == "tensorflow", reason="tests/keras_trellis has them"
+    ),
+    tensors.not_in_float64_on_jax,
+]
 V, ROWS, STEPS = 7, 4, 6
 RNG = np.random.default_rng(0)
 TEXT = np.cumsum(RNG.integers(1, 3, (32, STEPS + 1)), axis=1) % V

@@ -269,8 +269,8 @@ def train(args, strategy, team=workers.ALONE):
 def keep_first(trainer, at_call, number):
     """Returns a list that gets the weights after the first call of steps, which takes one.
 
-    Before the call `at_call`, counted from 1, the process sends itself a signal, and gives the other
-    workers the time to hear of it: the steps that are left take milliseconds.
+    Before the call `at_call`, counted from 1, the process sends itself a signal, and gives others
+    the time to hear of it: the steps that are left take milliseconds.
     """
     steps, first, calls = trainer.steps, [], []
 
