@@ -197,7 +197,7 @@ def compiled(function: Callable, model: Any, sizes: Sequence[str]) -> Callable:
         model: the model.
         sizes: the names of the arguments that are sizes, given by name.
     """
-    graph = tf.function(function, reduce_retracing=True)
+    graph = tf.function(function, reduce_retracing=True, autograph=False)
 
     def call(*arguments: Any, **named: Any) -> Any:
         for name in sizes:

@@ -78,7 +78,7 @@ def graph(function: Function, obj: Any) -> Callable[..., tuple]:
     if BACKEND == "tensorflow":
         import tensorflow as tf
 
-        return tf.function(with_gradients(function, obj))
+        return tf.function(with_gradients(function, obj), autograph=False)
     if BACKEND == "torch":
         return with_gradients(function, obj)
     import jax
@@ -135,7 +135,7 @@ def traced(function: Callable) -> Callable:
     if BACKEND == "tensorflow":
         import tensorflow as tf
 
-        return tf.function(function)
+        return tf.function(function, autograph=False)
     return compiled(function)
 
 
@@ -144,7 +144,7 @@ def compiled(function: Callable) -> Callable:
     if BACKEND == "tensorflow":
         import tensorflow as tf
 
-        return tf.function(function, jit_compile=True)
+        return tf.function(function, jit_compile=True, autograph=False)
     if BACKEND == "torch":
         return function
     import jax

@@ -220,9 +220,15 @@ def test_eager_and_graphs_of_unknown_sizes_agree(entry, built, inputs):
     shape = [None, None, *inputs.shape[2:]]
     specs = [tf.TensorSpec(shape, inputs.dtype), tf.TensorSpec([None, None], tf.bool)]
     run = tf.function(
-        lambda x, m: run_with_gradients(entry, built, x, m), input_signature=specs
+        lambda x, m: run_with_gradients(entry, built, x, m),
+        input_signature=specs,
+        autograph=False,
     )
-    plain = tf.function(lambda x: entry.run(built, x, None), input_signature=specs[:1])
+    plain = tf.function(
+        lambda x: entry.run(built, x, None),
+        input_signature=specs[:1],
+        autograph=False,
+    )
     for batch, steps in [(BATCH, STEPS), (2, 1), (1, 0), (entry.least_batch, 3)]:
         x = entry.draw(np.random.default_rng(2), batch, steps)
         mask = np.random.default_rng(3).random((batch, steps)) < 0.7

@@ -5,7 +5,6 @@ import functools
 import json
 import os
 import pickle
-import re
 import shutil
 import subprocess
 import sys
@@ -227,23 +226,11 @@ def test_saved_model_cli(exports, specs, requests, expected, tmp_path):
         assert_answers(answers, range(3), expected[name][signature])
 
 
-def test_the_console_script(exports, requests, expected):
+def test_the_console_script(exports, requests):
     shown = run(CLI, "show", "--all", "--dir", exports["tied"]).decode()
     for signature, request in requests["tied"].items():
         assert f"signature_def['{signature}']" in shown
         assert all(f"inputs['{name}'] tensor_info" in shown for name in request)
-    options = [
-        "--tag_set=serve",
-        "--signature_def=serving_default",
-        "--dir",
-        exports["tied"],
-    ]
-    printed = run(
-        CLI, "run", *options, f"--input_exprs=text={TEXTS['tied'][:1]}"
-    ).decode()
-    perplexity = re.search(r"output key perplexity:\n\[(.*)\]", printed).group(1)
-    wanted = expected["tied"]["serving_default"][0]["perplexity"]
-    np.testing.assert_allclose(float(perplexity), wanted, rtol=1e-5)
 
 
 def test_tfsm_layer(exports, specs, requests, expected):
@@ -337,10 +324,9 @@ def assert_told(actual, expected):
         np.testing.assert_allclose(numbers, wanted, rtol=1e-5, atol=1e-5, err_msg=name)
 
 
-@pytest.mark.parametrize("name", ["tied", "adaptive"])  # words, characters
-def test_c_program_with_a_language_model(exports, keras_models, c_programs, name):
-    texts, length = TEXTS[name], 3
-    model = keras_models[name]
+def test_c_program_with_a_language_model(exports, keras_models, c_programs):
+    name, length = "tied", 3
+    texts, model = TEXTS[name], keras_models[name]
     expected = [
         expected_of_text(name, model, text.encode(), row, length)
         for row, text in enumerate(texts)

@@ -278,7 +278,7 @@ class _Descent:
             variable.assign(self._moved(variable.value, *values))
 
     # Compiled, this is one pass over the weights instead of one an operation.
-    @tf.function(jit_compile=True)
+    @tf.function(jit_compile=True, autograph=False)
     def _moved(
         self,
         weights: tf.Tensor,

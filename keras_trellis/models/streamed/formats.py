@@ -86,7 +86,7 @@ class Chunk:
             results = dict(zip(self.streamed.output_names, outputs, strict=True))
             return results | {prefix + name: after[name] for name in names}
 
-        return tf.function(run, input_signature=self.specs(batch_size))
+        return tf.function(run, input_signature=self.specs(batch_size), autograph=False)
 
 
 def _write_saved_model(chunk: Chunk, batch_size: int | None, path: str) -> None:

@@ -67,7 +67,7 @@ for head in ("tied", "mixture", "adaptive"):
     model = keras.models.load_model(f"{head}.keras")
     close(model.predict(ids, verbose=0), f"{head}.logits")
     model.compile(keras.optimizers.SGD(0.5))
-    history = model.fit(ids, targets, epochs=3, batch_size=2, shuffle=False, verbose=0).history
+    history = model.fit(ids, targets, epochs=3, shuffle=False, verbose=0).history
     close(history["loss"], f"{head}.losses")
     assert history["loss"][-1] < history["loss"][0]
     close(model.embedding.embeddings, f"{head}.table")
@@ -144,9 +144,7 @@ def language_answers(model, head, ids, targets):
         ),
     }
     model.compile(keras.optimizers.SGD(0.5))
-    history = model.fit(
-        ids, targets, epochs=3, batch_size=2, shuffle=False, verbose=0
-    ).history
+    history = model.fit(ids, targets, epochs=3, shuffle=False, verbose=0).history
     after = {"losses": history["loss"], "table": model.embedding.embeddings.numpy()}
     return {f"{head}.{name}": value for name, value in (before | after).items()}
 
