@@ -1,0 +1,110 @@
+"""The choice of the next token, in NumPy: what the signatures of an export do in their graph."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from keras_trellis.serving import philox
+
+
+class Sampling(NamedTuple):
+    """How the tokens of each row are chosen, one value a row.
+
+    Attributes:
+        temperature: divides the log-probabilities; 0: the most probable token.
+        top_k: choose from so many of the most probable tokens; V or more: from all.
+        top_p: choose from the fewest tokens of this probability, in (0, 1].
+        seed: int64; the noise of a draw depends on it and on the draw's number alone.
+    """
+
+    temperature: np.ndarray
+    top_k: np.ndarray
+    top_p: np.ndarray
+    seed: np.ndarray
+
+    def rows(self, rows: np.ndarray) -> Sampling:
+        """Returns the values of some rows."""
+        return Sampling(*(values[rows] for values in self))
+
+
+def draw(scores: np.ndarray, how: Sampling, numbers: np.ndarray) -> np.ndarray:
+    """Draws a token for each row: the place of the largest of filtered scores plus Gumbel noise.
+
+    Args:
+        scores: float32 `[B, V]`, log-probabilities; minus infinity for what is never drawn.
+        how: how to choose.
+        numbers: `[B]`, the number of each row's draw.
+
+    Returns:
+        int32 `[B]`; of equal scores the first.
+    """
+    random = how.temperature > 0
+    if random.any():
+        # With the greatest at 0 a quotient that overflows is never that one's.
+        scores = scores - scores.max(axis=-1, keepdims=True, initial=-np.inf)
+        divisor = np.where(random, how.temperature, 1).astype(np.float32)
+        with np.errstate(over="ignore"):
+            scores = scores / divisor[:, None]
+        scores = filtered(scores, how.top_k, how.top_p)
+        noise = philox.gumbel(how.seed, numbers, scores.shape[-1])
+        scores = np.where(random[:, None], scores + noise, scores)
+    return scores.argmax(axis=-1).astype(np.int32)
+
+
+def filtered(scores: np.ndarray, top_k: np.ndarray, top_p: np.ndarray) -> np.ndarray:
+    """Returns scores with minus infinity in place of those that are not chosen from.
+
+    It keeps the `top_k` greatest; of these the fewest whose softmax has at least the sum `top_p`.
+    What equals the least of those stays too.
+
+    Args:
+        scores: `[B, V]`.
+        top_k: `[B]`, at least 1.
+        top_p: `[B]`, in (0, 1].
+    """
+    size = scores.shape[-1]
+    narrows = (top_k < size) | (top_p < 1)
+    if not narrows.any():
+        return scores
+    count = int(np.where(narrows, np.minimum(top_k, size), 1).max())
+    ordered = _greatest(scores, count)
+    chosen = np.arange(count) < top_k[:, None]
+    exponentials = np.where(chosen, np.exp(ordered - ordered[:, :1]), 0)
+    sums = np.cumsum(exponentials, axis=-1)
+    before = (sums - exponentials) / sums[:, -1:]
+    # The sum may round to 1 before the last one; a `top_p` of 1 keeps all of them anyway.
+    chosen &= (before < top_p[:, None]) | (top_p >= 1)[:, None]
+    least = np.where(chosen, ordered, np.inf).min(axis=-1)
+    least = np.where(narrows, least, -np.inf)
+    return np.where(scores >= least[:, None], scores, -np.inf).astype(scores.dtype)
+
+
+def _greatest(scores: np.ndarray, count: int) -> np.ndarray:
+    """Returns the greatest `count` values of `[B, V]`, the greatest first."""
+    negative = -scores
+    if count < scores.shape[-1]:
+        negative = np.partition(negative, count - 1, axis=-1)[:, :count]
+    return -np.sort(negative, axis=-1)
+
+
+def likeliest(log_probs: np.ndarray, count: int) -> tuple[np.ndarray, np.ndarray]:
+    """Returns the most probable tokens of `[N, V]` and their log-probabilities, each `[N, count]`.
+
+    The most probable comes first, and of equals the one with the smaller id.
+    """
+    ids = np.zeros([len(log_probs), count], np.int32)
+    if count:
+        least = _greatest(log_probs, count)[:, -1]
+        for row, values in enumerate(log_probs):
+            candidates = np.flatnonzero(values >= least[row])
+            order = np.argsort(-values[candidates], kind="stable")
+            ids[row] = candidates[order[:count]]
+    return ids, np.take_along_axis(log_probs, ids, axis=-1)
+
+
+def ranks(log_probs: np.ndarray, targets: np.ndarray) -> np.ndarray:
+    """Returns how many tokens of `[N, V]` are more probable than each target `[N]`, plus 1."""
+    own = np.take_along_axis(log_probs, targets[:, None], axis=-1)
+    return 1 + (log_probs > own).sum(axis=-1, dtype=np.int32)
