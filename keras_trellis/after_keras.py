@@ -10,7 +10,7 @@ from importlib.machinery import ModuleSpec
 from types import ModuleType
 
 _KERAS = "keras"
-# What imports Keras and cannot be used before its own import has ended: TensorFlow, and our modules.
+# What imports Keras and cannot be used before its own import has ended; so do our own modules.
 _WATCHED = (_KERAS, "tensorflow")
 
 

@@ -44,11 +44,13 @@ class Solver(NamedTuple):
         max_iterations: how many turns are made at most.
         training: whether gradients are those of the implicit function theorem. The engine alone
             asks; see `core.fixed_point` for the others.
+        by_period: as for `core.fixed_point.solve`; the plain network alone asks.
     """
 
     tolerance: float
     max_iterations: int
     training: bool
+    by_period: bool = False
 
     def reachable(self, sequences: Tensor) -> float:
         """Returns the tolerance, where rounding does not set a larger one."""
@@ -206,6 +208,7 @@ def _solve(
         tolerance=solver.reachable(inputs),
         max_iterations=solver.max_iterations,
         solved=solved,
+        by_period=solver.by_period,
     )
     return tuple(ops.split(joined, states, axis=-1)), convergence
 

@@ -12,7 +12,9 @@ import tensorflow as tf
 _LAST = 0x10FFFF
 _SURROGATES = slice(0xD800, 0xE000)
 _CLASSES = {"s": r"\t\n\f\r ", "d": "0-9", "w": "0-9A-Za-z_"}
-_ESCAPES = "tnfrvax0123456789"  # letters and digits after a backslash that Python reads alike
+_ESCAPES = (
+    "tnfrvax0123456789"  # letters and digits after a backslash that Python reads alike
+)
 _PART = re.compile(
     r"\\p\{(?P<category>\w+)\}|\\x\{(?P<number>[0-9a-f]+)\}|\\(?P<escaped>.)|(?P<plain>.)",
     re.DOTALL,
@@ -20,11 +22,11 @@ _PART = re.compile(
 
 
 class Standardizer:
-    """Makes texts ready by operations, one after the other, in a graph: strings `[B]` to strings.
+    r"""Makes texts `[B]` ready by operations, one after the other, in a graph.
 
     An export with a `Standardizer` makes texts ready in `keras_trellis.serving.runtime` too.
 
-        lower = Standardizer(["lower"], ["replace", r"\\p{Nd}+", "N"])
+        lower = Standardizer(["lower"], ["replace", r"\p{Nd}+", "N"])
 
     Args:
         *operations: each `["lower"]`; `["latin1"]`, by which each byte becomes the character of

@@ -89,7 +89,9 @@ def read(folder: Path) -> Manifest:
         )
     try:
         manifest = Manifest(**{name: entries[name] for name in Manifest._fields})
-        listed = {(type(f["bytes"]), type(f["sha256"])) for f in manifest.files.values()}
+        listed = {
+            (type(f["bytes"]), type(f["sha256"])) for f in manifest.files.values()
+        }
         if not (listed <= {(int, str)} and isinstance(manifest.runtime, dict)):
             raise TypeError("its entries are not those of a manifest")
     except (KeyError, TypeError, AttributeError) as error:

@@ -89,19 +89,30 @@ def _greatest(scores: np.ndarray, count: int) -> np.ndarray:
     return -np.sort(negative, axis=-1)
 
 
-def likeliest(log_probs: np.ndarray, count: int) -> tuple[np.ndarray, np.ndarray]:
+def likeliest(
+    log_probs: np.ndarray, count: int, asked: np.ndarray | None = None
+) -> tuple[np.ndarray, np.ndarray]:
     """Returns the most probable tokens of `[N, V]` and their log-probabilities, each `[N, count]`.
 
     The most probable comes first, and of equals the one with the smaller id.
+
+    Args:
+        log_probs: the log-probabilities.
+        count: how many, at most V.
+        asked: `[N]`, after how many of a row stand -1 and 0; None: after none.
     """
     ids = np.zeros([len(log_probs), count], np.int32)
-    if count:
+    if count and len(log_probs):
         least = _greatest(log_probs, count)[:, -1]
         for row, values in enumerate(log_probs):
             candidates = np.flatnonzero(values >= least[row])
             order = np.argsort(-values[candidates], kind="stable")
             ids[row] = candidates[order[:count]]
-    return ids, np.take_along_axis(log_probs, ids, axis=-1)
+    best = np.take_along_axis(log_probs, ids, axis=-1)
+    if asked is None:
+        return ids, best
+    inside = np.arange(count) < asked[:, None]
+    return np.where(inside, ids, -1), np.where(inside, best, 0)
 
 
 def ranks(log_probs: np.ndarray, targets: np.ndarray) -> np.ndarray:
