@@ -23,7 +23,6 @@ import tensorflow as tf
 from keras_trellis.export import onnx_weights
 from keras_trellis.export.caches import CacheFormat
 from keras_trellis.export.checks import Tensors
-from keras_trellis.export.classifier import ClassifierEndpoints
 from keras_trellis.models import passes
 from keras_trellis.serving.limits import CHUNK
 from keras_trellis.serving.sessions import NEXT
@@ -133,8 +132,8 @@ def language_model(model: Any, cache: CacheFormat) -> dict[str, Function]:
     }
 
 
-def classifier(endpoints: ClassifierEndpoints) -> dict[str, Function]:
-    """Returns the function of a classifier, `classify`, from a request to `probabilities`."""
+def classifier(endpoints: Any) -> dict[str, Function]:
+    """Returns the function of `ClassifierEndpoints`: `classify`, a request to `probabilities`."""
     specs = endpoints.specs()
     example = {}
     for name, spec in specs.items():

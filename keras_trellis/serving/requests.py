@@ -55,8 +55,8 @@ class Vocabulary:
     def tokens(self, name: str, ids: Any, least: int = 0) -> np.ndarray:
         """Returns ids, which must be in the vocabulary, or from `least` on."""
         ids = _integers(name, ids)
-        begin = "[0" if least == 0 else f"{least} or in [0"
-        expected = f"{begin}, {self.size}), the vocabulary"
+        begin = "" if least == 0 else f"{least} or "
+        expected = f"{begin}in [0, {self.size}), the vocabulary"
         require(name, ids, (ids >= least) & (ids < self.size), expected)
         return ids.astype(np.int32)
 

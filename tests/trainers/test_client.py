@@ -182,14 +182,17 @@ def requests_of(served):
         {"ids": np.int32([[2, 3, 4, 5]]), "lengths": np.int32([4])},
         {"ids": np.int32([[6, 2], [7, 8]]), "lengths": np.int32([1, 2])},
     ]
-    caches = [
-        {
-            name: value
-            for name, value in served.predict("prefill", each).items()
-            if "cache" in name
-        }
-        for each in ids
-    ]
+    caches, caches_v2 = (
+        [
+            {
+                name: value
+                for name, value in served.predict(prefill, each).items()
+                if "cache" in name
+            }
+            for each in ids
+        ]
+        for prefill in ("prefill", "prefill_v2")
+    )
     settings = [
         {
             "temperature": [0.5],
@@ -206,7 +209,22 @@ def requests_of(served):
         "forbidden_ids": [[0, 3], [-2, 1]],
     }
     settings[0] |= {"stop_id": [-1], "forbidden_ids": [[-1]]}
+    asked = [{"alternatives": [1]}, {"alternatives": [3, 0]}]
+    settings_v2 = [{**s, **a} for s, a in zip(settings, asked, strict=True)]
+    settings_v2[0] |= {"stop_ids": [[-1]], "stop": [[""]]}
+    settings_v2[1] |= {"stop_ids": [[0, 3], [-1, 5]], "stop": [["b c", "e"], ["", ""]]}
+    for each in settings_v2:
+        del each["stop_id"]
     return {
+        "score_v2": [{**t, **a} for t, a in zip(text, asked, strict=True)],
+        "score_ids_v2": [{**i, **a} for i, a in zip(ids, asked, strict=True)],
+        "prefill_v2": ids,
+        "step_v2": [
+            {"ids": i["ids"][:, 0], **c} for i, c in zip(ids, caches_v2, strict=True)
+        ],
+        "generate_v2": [
+            {**i, **s, **c} for i, s, c in zip(ids, settings_v2, caches_v2, strict=True)
+        ],
         **dict.fromkeys(("serving_default", "serve", "tokenize", "score"), text),
         **dict.fromkeys(("score_ids", "prefill"), ids),
         "step": [
@@ -239,6 +257,11 @@ def merging(served, addresses):
         "prefill",
         "step",
         "generate",
+        "score_v2",
+        "score_ids_v2",
+        "prefill_v2",
+        "step_v2",
+        "generate_v2",
     ],
 )
 def test_merged_requests_do_not_mix(served, merging, addresses, signature):
