@@ -27,21 +27,26 @@ def philox(counters: np.ndarray, keys: np.ndarray) -> np.ndarray:
     Returns:
         `[..., 4]` uint32.
     """
-    # The words that a round multiplies stand together, and so do the others.
-    multiplied = np.stack([counters[..., 0], counters[..., 2]])
-    others = np.stack([counters[..., 1], counters[..., 3]])
-    key = np.stack([keys[..., 0], keys[..., 1]])
-    ones = (1,) * (multiplied.ndim - 1)
+    counters, keys = (np.moveaxis(each, -1, 0) for each in (counters, keys))
+    return _blocks(counters[::2], counters[1::2], keys)
+
+
+def _blocks(first: np.ndarray, others: np.ndarray, key: np.ndarray) -> np.ndarray:
+    """Returns `philox` of the words 0 and 2 of counters, of words 1 and 3, each `[2, ...]`."""
+    ones = (1,) * (first.ndim - 1)
     multipliers = _MULTIPLIERS.reshape(2, *ones)
     increments = _INCREMENTS.reshape(2, *ones)
     for _ in range(_ROUNDS):
-        products = (multiplied * multipliers)[::-1]
+        products = (first * multipliers)[::-1]
         halves = products[..., None].view(np.uint32)
-        multiplied = halves[..., _HIGH] ^ others
-        multiplied ^= key
+        first = halves[..., _HIGH] ^ others
+        first ^= key
         others = halves[..., _LOW]
         key = key + increments
-    return np.stack([multiplied[0], others[0], multiplied[1], others[1]], axis=-1)
+    blocks = np.empty([*first.shape[1:], _WORDS], np.uint32)
+    blocks[..., 0], blocks[..., 2] = first
+    blocks[..., 1], blocks[..., 3] = others
+    return blocks
 
 
 def bits(seeds: np.ndarray, numbers: np.ndarray, count: int) -> np.ndarray:
@@ -55,13 +60,15 @@ def bits(seeds: np.ndarray, numbers: np.ndarray, count: int) -> np.ndarray:
         numbers: `[B]`, in [0, 2^32): of each row's draw.
         count: how many for each row, up to 2^34.
     """
-    blocks = -(-count // _WORDS)
-    counters = np.zeros([len(seeds), blocks, _WORDS], np.uint32)
-    counters[..., 0] = np.arange(blocks)
-    counters[..., 2] = np.asarray(numbers)[:, None]
-    seeds = np.asarray(seeds, np.int64).view(np.uint64)
-    keys = np.stack([seeds, seeds >> np.uint64(32)], axis=-1).astype(np.uint32)
-    return philox(counters, keys[:, None]).reshape(len(seeds), -1)[:, :count]
+    rows, blocks = len(seeds), -(-count // _WORDS)
+    first = np.empty([2, rows, blocks], np.uint32)
+    first[0] = np.arange(blocks, dtype=np.uint32)
+    first[1] = np.asarray(numbers)[:, None]
+    seeds = np.ascontiguousarray(seeds, np.int64)
+    words = seeds[:, None].view(np.uint32)
+    key = np.stack([words[:, _LOW], words[:, _HIGH]])[..., None]
+    found = _blocks(first, np.zeros_like(first), key)
+    return found.reshape(rows, -1)[:, :count]
 
 
 def gumbel(seeds: np.ndarray, numbers: np.ndarray, count: int) -> np.ndarray:
@@ -74,6 +81,10 @@ def gumbel(seeds: np.ndarray, numbers: np.ndarray, count: int) -> np.ndarray:
         numbers: of each row's draw.
         count: how many for each row.
     """
-    parts = (bits(seeds, numbers, count) >> np.uint32(9)).astype(np.float32)
-    uniform = (parts + np.float32(0.5)) * np.float32(2.0**-23)
-    return -np.log(-np.log(uniform))
+    noise = (bits(seeds, numbers, count) >> np.uint32(9)).astype(np.float32)
+    noise += np.float32(0.5)
+    noise *= np.float32(2.0**-23)
+    for _ in range(2):
+        np.log(noise, out=noise)
+        np.negative(noise, out=noise)
+    return noise

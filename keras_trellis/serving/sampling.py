@@ -47,9 +47,9 @@ def draw(scores: np.ndarray, how: Sampling, numbers: np.ndarray) -> np.ndarray:
         divisor = np.where(random, how.temperature, 1).astype(np.float32)
         with np.errstate(over="ignore"):
             scores = scores / divisor[:, None]
-        scores = filtered(scores, how.top_k, how.top_p)
-        noise = philox.gumbel(how.seed, numbers, scores.shape[-1])
-        scores = np.where(random[:, None], scores + noise, scores)
+        noisy = philox.gumbel(how.seed, numbers, scores.shape[-1])
+        noisy += filtered(scores, how.top_k, how.top_p)
+        scores = noisy if random.all() else np.where(random[:, None], noisy, scores)
     return scores.argmax(axis=-1).astype(np.int32)
 
 

@@ -369,7 +369,9 @@ def test_an_export_of_tensorflow_alone(exports, tmp_path):
     card = (exports["mixture"] / "assets.extra/model_card.md").read_text()
     assert "| Without TensorFlow | no: it was exported without `runtime=True` |" in card
     card = (exports["stack"] / "assets.extra/model_card.md").read_text()
-    assert "| Without TensorFlow | tokenizer.json, step.onnx, chunk.onnx, weights" in card
+    assert (
+        "| Without TensorFlow | tokenizer.json, step.onnx, chunk.onnx, weights" in card
+    )
     entries = json.loads((exports["stack"] / "manifest.json").read_text())
     assert f"| Fingerprint | {entries['fingerprint']} |" in card
     assert models.MODELS["stack"].options["precision"] == "int8"

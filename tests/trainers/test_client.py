@@ -10,6 +10,8 @@ import math
 import os
 import pathlib
 import re
+import subprocess
+import sys
 from concurrent import futures
 
 import numpy as np
@@ -509,6 +511,16 @@ def test_the_pages_table_has_every_signature(served):
             expected += ["`cache`"] if "cache_steps" in infos else []
             ranks = re.sub(r"\[(.*?)\]", lambda each: str(1 + each[1].count(",")), told)
             assert ranks == ", ".join(expected)
+
+
+def test_the_command_imports_neither_keras_nor_tensorflow():
+    command = [sys.executable, "-X", "importtime", "-m", "trainers.client"]
+    command += ["--server=127.0.0.1:1", f"--model={NAME}"]
+    done = subprocess.run(command, cwd=PAGE.parents[1], capture_output=True, text=True)
+    assert done.returncode == 2 and "error: no answer from 127.0.0.1:1" in done.stderr
+    times, error = re.subn(r"^import time:.*\| +", "", done.stderr, flags=re.MULTILINE)
+    assert error and "trainers.serving.remote\n" in times
+    assert not re.search(r"^(keras|tensorflow)", times, re.MULTILINE)
 
 
 def test_the_command_line(served, addresses, forks):

@@ -292,7 +292,9 @@ class Model:
         try:
             return np.asarray(value, protocol.numpy_dtype(dtype))
         except (TypeError, ValueError, OverflowError):
-            raise self._other(f"its `{name}` is {dtype}, and cannot be {value}") from None
+            raise self._other(
+                f"its `{name}` is {dtype}, and cannot be {value}"
+            ) from None
 
     def _other(self, reason: str) -> RemoteError:
         return RemoteError(

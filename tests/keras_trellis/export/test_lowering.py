@@ -62,7 +62,9 @@ def of_constants(**constants):
     nodes = [
         helper.make_node("Identity", [name], [f"{name}_out"]) for name in constants
     ]
-    tensors = [numpy_helper.from_array(value, name) for name, value in constants.items()]
+    tensors = [
+        numpy_helper.from_array(value, name) for name, value in constants.items()
+    ]
     graph = helper.make_graph(nodes, "g", [], outputs, tensors)
     opset = helper.make_opsetid("", lowering.OPSET)
     return helper.make_model(graph, opset_imports=[opset], ir_version=10)

@@ -120,7 +120,9 @@ def python_tokenizers(tokenizers):
 @hypothesis.settings(max_examples=40, deadline=None)
 def test_whatever_bytes_a_client_sends(tokenizers, python_tokenizers, task, texts):
     encoded = tokenizers[task].encode(tf.constant(texts, tf.string))
-    alike = python_tokenizers[task].encode(text.decode(errors="replace") for text in texts)
+    alike = python_tokenizers[task].encode(
+        text.decode(errors="replace") for text in texts
+    )
     np.testing.assert_array_equal(alike.ids, encoded.ids)
     np.testing.assert_array_equal(alike.lengths, encoded.lengths)
     np.testing.assert_array_equal(alike.unknown, encoded.unknown)
