@@ -127,7 +127,7 @@ class Tokenizer(tf.Module):
 
     def describe(self) -> str:
         """Returns the text of a `tokenizer.json`; see `keras_trellis.serving.tokenizer`."""
-        portable = []
+        portable: list[list[str]] | None = []
         if isinstance(self._standardize, Standardizer):
             portable = self._standardize.portable()
         elif self._standardize is not tf.identity:

@@ -88,12 +88,13 @@ class Vocabulary:
         ids = np.where(np.arange(columns) < lengths[:, None], ids, 0)
         return self.tokens("ids", ids), lengths.astype(np.int32)
 
-    def alternatives(self, value: Any, rows: int) -> np.ndarray:
+    def alternatives(
+        self, value: Any, rows: int, name: str = "alternatives"
+    ) -> np.ndarray:
         """Returns how many of the most probable tokens each row asks for, at most V."""
-        values = _per_row("alternatives", value, rows)
-        expected = f"from 0 to {MOST_ALTERNATIVES}"
+        values = _per_row(name, value, rows)
         fits = (values >= 0) & (values <= MOST_ALTERNATIVES)
-        require("alternatives", values, fits, expected)
+        require(name, values, fits, f"from 0 to {MOST_ALTERNATIVES}")
         return np.minimum(values, self.size)
 
     def settings(self, rows: int, **given: Any) -> Settings:

@@ -15,10 +15,11 @@ Nothing here changes once it is loaded: threads may share a model.
 
 from __future__ import annotations
 
+import dataclasses
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -33,7 +34,8 @@ from keras_trellis.serving.tokenizer import Encoded, Tokenizer
 from keras_trellis.serving.writing import Continuation, continued
 
 
-class Scores(NamedTuple):
+@dataclasses.dataclass(frozen=True)
+class Scores:
     """How probable tokens are, in rows with zeros, -1 and empty strings after their ends.
 
     Attributes:
@@ -79,7 +81,10 @@ def load(
         reason = entries.runtime["refused"]
         raise manifest.ManifestError(f"{folder} runs in TensorFlow alone: {reason}")
     manifest.check(folder, entries, entries.runtime["files"])
-    kinds = {"language_model": LanguageModel, "classifier": Classifier}
+    kinds: dict[str, type[LanguageModel] | type[Classifier]] = {
+        "language_model": LanguageModel,
+        "classifier": Classifier,
+    }
     if entries.kind not in kinds:
         raise manifest.ManifestError(
             f"{folder} must hold one of {', '.join(kinds)}. Received: {entries.kind!r}"
@@ -177,7 +182,8 @@ class LanguageModel:
         for index, row in enumerate(encoded.words):
             words[index, : len(row)] = row
         each = ("nll", "ranks", "likeliest_ids", "likeliest_log_probs")
-        return scores._replace(
+        return dataclasses.replace(
+            scores,
             tokens=names[np.where(inside, encoded.ids, -1)],
             words=words,
             unknown=encoded.unknown,
@@ -231,8 +237,11 @@ class LanguageModel:
     def next(
         self, texts: Sequence[str], count: int = 10
     ) -> tuple[list[list[str]], np.ndarray]:
-        """Returns the most probable tokens after texts, and their probabilities `[B, count]`."""
-        count = int(self._vocabulary.alternatives(count, 1)[0])
+        """Returns the `count` most probable tokens after texts, and their probabilities `[B, N]`.
+
+        At most 100, and no more than the vocabulary has.
+        """
+        count = int(self._vocabulary.alternatives(count, 1, "count")[0])
         encoded = self._begun(texts)
         prediction = self._reader.read(
             encoded.ids, encoded.lengths, self.empty_cache(len(texts))

@@ -146,7 +146,10 @@ def test_ids_after_a_rows_end_are_not_read(words):
             ("forbidden_ids", bad, "-1 (<unk>), -2 (nothing) or in [0, 12)")
             for bad in (-3, 12, LOW, HIGH)
         ),
-        *(("cache_steps", bad, "from 0 to 1073741824") for bad in (-1, 2**30 + 1, HIGH)),
+        *(
+            ("cache_steps", bad, "from 0 to 1073741824")
+            for bad in (-1, 2**30 + 1, HIGH)
+        ),
         ("cache_levels_0", NAN, "less than 1e18"),
         ("cache_levels_1", INF, "less than 1e18"),
         ("cache_state_0", -1e19, "less than 1e18"),

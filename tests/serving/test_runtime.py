@@ -63,7 +63,7 @@ def test_texts_are_scored_alike(both):
     served, model, name = both
     texts, asked = TEXTS[name], [2, 1, 0, 3]
     expected = served("score_v2", {"text": texts, "alternatives": asked})
-    found = model.score(texts, asked)._asdict()
+    found = dict(vars(model.score(texts, asked)))
     tokens = np.array([*model.tokenizer.tokens, ""], object)
     found["likeliest_tokens"] = tokens[found["likeliest_ids"]]
     assert_same(expected, found)
@@ -79,7 +79,7 @@ def test_ids_are_read_and_scored_alike(both):
     prompts = ragged([*ROWS, []])
     assert_same(served("prefill_v2", prompts), model.prefill(**prompts)._asdict())
     request = {**prompts, "alternatives": [1, 0, 4, 2, 1]}
-    found = model.score_ids(**request)._asdict()
+    found = dict(vars(model.score_ids(**request)))
     assert_same(served("score_ids_v2", request), found)
     # A cache goes from one to the other.
     state = served("prefill_v2", prompts)
@@ -265,6 +265,15 @@ def test_a_cache_of_another_batch_or_shape(model):
     broken["cache_levels_1"][1, 0, 0] = np.nan
     with pytest.raises(ValueError, match="`cache_levels_1` must be made of numbers"):
         model.generate(**GOOD, cache=broken)
+
+
+def test_no_texts(model):
+    assert model.score([]).nll.shape == (0, 0)
+    answer = model.complete([], max_length=3, seed=0, alternatives=2)
+    assert answer.text == [] and answer.lengths.shape == (0,)
+    assert model.next([], 3)[0] == []
+    with pytest.raises(ValueError, match="`count` must be from 0 to 100"):
+        model.next(["a"], 101)
 
 
 def test_texts_that_are_none(model, both):

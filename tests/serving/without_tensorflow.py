@@ -39,7 +39,7 @@ def main(calls, answers):
 
 def _plain(result):
     """Returns what a method returns without classes of the package."""
-    return result._asdict() if hasattr(result, "_asdict") else result
+    return result._asdict() if hasattr(result, "_asdict") else vars(result)
 
 
 if __name__ == "__main__":

@@ -15,7 +15,7 @@ from google.protobuf import (
     message_factory,
 )
 
-_PACKAGE = "trellis.client"  # a process that has TensorFlow too knows its messages by their own names
+_PACKAGE = "trellis.client"  # TensorFlow, in the same process, has its own
 _Field = descriptor_pb2.FieldDescriptorProto
 _ANY = "google.protobuf.Any"
 _KINDS = {
