@@ -16,7 +16,9 @@ MADE = Standardizer(
 )
 
 
-@hypothesis.given(text=st.text(max_size=20) | st.text("aA1$.-ßΣς \n\v\0[]", max_size=20))
+@hypothesis.given(
+    text=st.text(max_size=20) | st.text("aA1$.-ßΣς \n\v\0[]", max_size=20)
+)
 @hypothesis.settings(max_examples=100)
 def test_python_does_what_the_graph_does(text):
     ready = tokenizer.Tokenizer(
