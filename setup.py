@@ -60,6 +60,8 @@ EXTRAS = {
     # Beside a boto3 that is too new, pip would take an s3fs of 2020.
     "gcs": ["gcsfs>=2024.2"],
     "s3": ["s3fs>=2024.2"],
+    # For trainers.series: of the packages seglearn and statsmodels only data files are read.
+    "series": ["pyarrow", "scikit-learn", "seglearn", "statsmodels"],
     "lint": ["mypy", "pre-commit", "ruff"],
     "benchmarks": ["jax", "keras-tcn"],
     "docs": [

@@ -14,7 +14,7 @@ from typing import Any
 from absl import app, flags
 
 from benchmarks import contenders, report
-from benchmarks.sizes import DTYPES, STEPS, Sizes
+from benchmarks.sizes import Sizes, define_step_flags
 from benchmarks.workers import Facts, Results
 
 FLAGS = flags.FLAGS
@@ -29,6 +29,7 @@ GATED = (
     "IRCTLSTM",
     "FastGRNN",
     "IRCFastGRNN",
+    "WeightDropLSTM",
 )
 CONTENDERS: report.Contenders = {
     name: (
@@ -116,8 +117,7 @@ def define_flags() -> None:
     flags.DEFINE_integer("batch_size", 20, "B.", lower_bound=1)
     flags.DEFINE_list("time_steps", ["70"], "T, or several: 35,70,140.")
     flags.DEFINE_integer("units", 650, "Channels of inputs and outputs.", lower_bound=1)
-    flags.DEFINE_enum("mode", "train", STEPS, "A training step, or forward alone.")
-    flags.DEFINE_enum("dtype", "float32", DTYPES, "What is computed in.")
+    define_step_flags()
     report.define_only(CONTENDERS, OURS)
     report.define_flags(rounds=10, warmup=2)
 

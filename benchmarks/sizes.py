@@ -7,11 +7,19 @@ import math
 from collections.abc import Callable
 from typing import Any
 
+from absl import flags
+
 STEPS = ("train", "forward")  # a training step, or its forward half
 # And the first training step, with tracing and compiling; the first at another length; and a
 # training step whose graph does not know the number of time steps.
 MODES = (*STEPS, "first", "another_length", "unknown_length")
 DTYPES = ("float32", "bfloat16")
+
+
+def define_step_flags() -> None:
+    """Defines the flags that say what a step is and what it is computed in."""
+    flags.DEFINE_enum("mode", "train", STEPS, "A training step, or forward alone.")
+    flags.DEFINE_enum("dtype", "float32", DTYPES, "What is computed in.")
 
 
 def nearest_units(count: Callable[[int], int], wanted: int) -> int:

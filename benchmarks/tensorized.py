@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from absl import app, flags
 
 from benchmarks import contenders, report
-from benchmarks.sizes import DTYPES, STEPS, Sizes
+from benchmarks.sizes import Sizes, define_step_flags
 
 FLAGS = flags.FLAGS
 PLACES = (1, 2, 4, 8)
@@ -52,8 +52,7 @@ def define_flags() -> None:
     flags.DEFINE_integer("batch_size", 50, "B.", lower_bound=1)
     flags.DEFINE_integer("time_steps", 50, "T.", lower_bound=1)
     flags.DEFINE_integer("units", 100, "M, and channels of inputs.", lower_bound=1)
-    flags.DEFINE_enum("mode", "train", STEPS, "A training step, or forward alone.")
-    flags.DEFINE_enum("dtype", "float32", DTYPES, "What is computed in.")
+    define_step_flags()
     report.define_only(CONTENDERS, OURS)
     report.define_flags(rounds=10, warmup=2)
 

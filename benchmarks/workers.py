@@ -18,7 +18,7 @@ from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from trainers.training import costs
+from trainers.training import resources
 
 # Numbers by name, of a contender or of a row; they pickle.
 Facts = dict[str, Any]
@@ -184,7 +184,7 @@ def _build(build, setting):
 def _come_to_rest():
     global _rest
     gc.collect()
-    _rest = costs.resident("VmRSS")
+    _rest = resources.resident("VmRSS")
 
 
 def _step():
@@ -196,7 +196,7 @@ def _step():
     _contender.step()
     processor_seconds = _processor_time() - processor_start
     seconds = time.perf_counter() - start
-    peak = costs.resident("VmHWM")
+    peak = resources.resident("VmHWM")
     known = peak is not None and _rest is not None
     held = max(peak - _rest, 0) if known else None
     return Reading(seconds, processor_seconds, held)

@@ -18,4 +18,6 @@ def _small(model: dict) -> dict:
     return config
 
 
-PRESETS = algorithms.presets(paper, _small, trellis_units=45, lstm_units=65)
+PRESETS = algorithms.presets(
+    paper, _small, trellis_units=45, lstm_units=65, stacked_units=50, grid_units=35
+)

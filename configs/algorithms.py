@@ -27,7 +27,7 @@ def paper(size: int) -> dict:
         data=dict(
             batch_size=15,  # A
             train=50_000,  # ours: examples between two validations
-            validation=100,  # ours: the authors stop by the test examples
+            validation=100,  # ours: the authors end a run by the test examples
             test=100,  # A
         ),
         # recalled: no weight decay
@@ -36,10 +36,13 @@ def paper(size: int) -> dict:
             learning_rate=1e-3,  # A
             clip_norm=1e9,  # recalled: no clipping
         ),
-        # recalled: the rate stays
-        schedule=dict(factor=0.1, epochs=()),
+        schedule=dict(
+            factor=0.1,
+            epochs=(),  # recalled: the rate stays
+            stop_at=1.0,  # A: when all answers are right
+        ),
         training=dict(
-            epochs=100,  # A: 5M examples, each once; theirs ends when all answers are right
+            epochs=100,  # A: 5M examples at most, each once
             log_every_steps=100,  # ours
             checkpoint_every_steps=1_000,  # ours
         ),
@@ -69,6 +72,30 @@ def tensorized(units: int) -> dict:
     return dict(layer="tensorized", units=units, tensorized=places)
 
 
+def tensorized_square(units: int) -> dict:
+    """Returns the group `model` of a square of places, with as many parameters as the line."""
+    group = tensorized(units)
+    group["tensorized"].update(rank=3)
+    return group
+
+
+def stacked(units: int) -> dict:
+    """Returns the group `model` of the paper's stack of LSTMs of one set of weights.
+
+    It is a tensorized LSTM without feedback, memory convolution and normalization.
+    """
+    group = tensorized(units)
+    group["tensorized"].update(
+        kernel_size=2, memory_convolution=False, channel_normalization=False
+    )
+    return group
+
+
+def grid(units: int) -> dict:
+    """Returns the group `model` of the paper's Grid LSTM, as many blocks of one set of weights."""
+    return dict(layer="grid_lstm", units=units, layers=4)
+
+
 def lstm(units: int) -> dict:
     """Returns the group `model` of Keras's LSTM, one layer."""
     return dict(layer="lstm", units=units)
@@ -85,18 +112,25 @@ def presets(
     finish: Callable[[dict], dict],
     trellis_units: int,
     lstm_units: int,
+    stacked_units: int,
+    grid_units: int,
 ) -> dict[str, Preset]:
-    """Returns the presets of a task: the published one, and three layers of as many parameters.
+    """Returns the presets of a task: the published one, and layers of as many parameters.
 
     Args:
         published: the published experiment.
         finish: takes the group `model` of a small preset, and returns its config.
         trellis_units: those of the trellis network.
         lstm_units: those of Keras's LSTM.
+        stacked_units: those of the stack of LSTMs of one set of weights.
+        grid_units: those of the Grid LSTM.
     """
     return {
         "paper": published,
         "small": lambda: finish(trellis(trellis_units)),
         "small_tensorized": lambda: finish(tensorized(units=40)),
+        "small_tensorized_3d": lambda: finish(tensorized_square(units=22)),
+        "small_stacked_lstm": lambda: finish(stacked(stacked_units)),
+        "small_grid_lstm": lambda: finish(grid(grid_units)),
         "small_lstm": lambda: finish(lstm(lstm_units)),
     }

@@ -20,4 +20,6 @@ def _small(model: dict) -> dict:
     return config
 
 
-PRESETS = algorithms.presets(paper, _small, trellis_units=43, lstm_units=63)
+PRESETS = algorithms.presets(
+    paper, _small, trellis_units=43, lstm_units=63, stacked_units=49, grid_units=35
+)

@@ -21,7 +21,7 @@ def _recipe() -> dict:
             layer_dropout=0.25,  # released: between layers
             output_dropout=0.4,  # released
             # released: DropConnect on what reads the state. The released GRU and IRC-GRU mean to
-            # have it, and have not; Keras's own LSTM and GRU have none.
+            # have it, and have not; Keras's own GRU has none.
             weight_dropout=0.25,
             activation_weight=2.0,  # released: AR
             temporal_weight=1.0,  # released: TAR
@@ -58,7 +58,7 @@ def _recipe() -> dict:
 # input residual; the T-LSTM here has the values of its IRC form. `gru_reset_before` is the GRU that
 # the paper prints, equation (2). `gru` is that of the code: its reset gate acts after the product.
 _ROWS: dict[str, tuple[str, int, int, int, float, int]] = {
-    "lstm": ("lstm", 3, 400, 1150, 30.0, 800),
+    "lstm": ("weight_drop_lstm", 3, 400, 1150, 30.0, 800),
     "ihc_lstm": ("ihc_lstm", 3, 400, 1150, 30.0, 800),
     "fast_grnn_1": ("fast_grnn", 1, 650, 650, 10.0, 50),
     "irc_fast_grnn_1": ("irc_fast_grnn", 1, 650, 650, 10.0, 50),
@@ -148,6 +148,13 @@ def _small(layer: str) -> dict:
     return config
 
 
+def _small_dropped(layer: str) -> dict:
+    """The same with DropConnect at the paper's rate, to compare LSTM and IHC-LSTM alike."""
+    config = _small(layer)
+    config["model"].update(weight_dropout=0.25)  # released
+    return config
+
+
 def _small_trellis(gate: str) -> dict:
     """A trellis network by the same recipe, with the sizes of a former preset `small`.
 
@@ -165,6 +172,8 @@ PRESETS: dict[str, Callable[[], dict]] = {
     # `small_lstm` of configs/ptb.py has the parameters of `small`.
     "small_lstm_200": functools.partial(_small, "lstm"),
     **{f"small_{layer}": functools.partial(_small, layer) for layer in _SMALL},
+    "small_weight_drop_lstm": functools.partial(_small_dropped, "weight_drop_lstm"),
+    "small_weight_drop_ihc_lstm": functools.partial(_small_dropped, "ihc_lstm"),
     "small_trellis_lstm": functools.partial(_small_trellis, "lstm"),
     "small_trellis_irc_lstm": functools.partial(_small_trellis, "irc_lstm"),
 }

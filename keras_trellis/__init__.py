@@ -22,7 +22,7 @@ if TYPE_CHECKING:
         LSTMGate,
         TanhGate,
     )
-    from keras_trellis.core.receptive_field import depth_for, receptive_field
+    from keras_trellis.core.network import depth_for, receptive_field
     from keras_trellis.layers.equilibrium import EquilibriumTrellisLayer
     from keras_trellis.layers.recurrent import RecurrentLayer
     from keras_trellis.layers.sequence import SequenceLayer
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from keras_trellis.models.classifier import TrellisClassifier
     from keras_trellis.models.language_model import TrellisLM
     from keras_trellis.models.losses import LossTerms
+    from keras_trellis.models.streamed.model import StreamedModel
     from keras_trellis.recurrent.tensorized import TensorizedLSTM
     from keras_trellis.types import Cache, Convergence, State
 
@@ -47,6 +48,7 @@ __all__ = [
     "RecurrentLayer",
     "SequenceLayer",
     "State",
+    "StreamedModel",
     "TanhGate",
     "TensorizedLSTM",
     "TrellisClassifier",
@@ -74,13 +76,14 @@ _MODULES = {
     "RecurrentLayer": "layers.recurrent",
     "SequenceLayer": "layers.sequence",
     "State": "types",
+    "StreamedModel": "models.streamed.model",
     "TanhGate": "core.gates",
     "TensorizedLSTM": "recurrent.tensorized",
     "TrellisClassifier": "models.classifier",
     "TrellisLM": "models.language_model",
     "TrellisLayer": "layers.trellis",
-    "depth_for": "core.receptive_field",
-    "receptive_field": "core.receptive_field",
+    "depth_for": "core.network",
+    "receptive_field": "core.network",
 }
 
 

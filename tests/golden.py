@@ -1,11 +1,14 @@
 """The folder of golden vectors: `TRELLIS_GOLDEN`, by default `../shared/golden`."""
 
+import json
 import os
 import pathlib
 
 import numpy as np
+import pytest
 import tensorflow as tf
 
+from keras_trellis import convert
 from tests import ROOT
 
 FOLDER = pathlib.Path(
@@ -14,10 +17,48 @@ FOLDER = pathlib.Path(
 TOLERANCE = {"float64": 1e-9, "float32": 2e-5}
 
 
+def load(path):
+    """The arrays of a file, and the config in it."""
+    with np.load(path) as file:
+        arrays = {name: file[name] for name in file.files if name != "config"}
+        return arrays, json.loads(str(file["config"]))
+
+
+def on_files(files):
+    """Runs a test of a `path` and a `dtype` on files, or skips it where there are none."""
+
+    def marked(test):
+        test = pytest.mark.parametrize("path", files, ids=lambda path: path.name)(test)
+        test = pytest.mark.parametrize("dtype", TOLERANCE)(test)
+        reason = f"no golden vectors in {FOLDER}"
+        return pytest.mark.skipif(not files, reason=reason)(test)
+
+    return marked
+
+
 def part(arrays, prefix):
     """The arrays whose names begin so, without the beginning."""
     names = [name for name in arrays if name.startswith(prefix)]
     return {name.removeprefix(prefix): arrays[name] for name in names}
+
+
+def language_model(arrays, config, prefix, dtype, **arguments):
+    """The model of a file, with its parameters or with their gradients."""
+    return convert.language_model_from_torch(
+        part(arrays, prefix),
+        depth=config["num_layers"],
+        dilation_rate=config["dilations"],
+        auxiliary_every=config["aux_frequency"],
+        auxiliary_weight=config["aux_weight"],
+        dtype=dtype,
+        **arguments,
+    )
+
+
+def parameters(arrays, dtype):
+    """The parameters in a file, as constants."""
+    params = part(arrays, "param.")
+    return {name: tf.constant(value, dtype) for name, value in params.items()}
 
 
 def assert_equal(actual, expected, tolerance, what):

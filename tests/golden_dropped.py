@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from keras_trellis import convert
 from keras_trellis.models.losses import LossTerms
-from tests.golden import TOLERANCE, assert_equal, part
+from tests.golden import TOLERANCE, assert_equal, language_model, part
 
 
 def check_dropped_step(arrays, config):
@@ -39,20 +39,18 @@ def check_dropped_step(arrays, config):
 
 def _model(arrays, config, prefix, dtype):
     mixture = {"latent_dropout": config["dropoutl"]} if config["experts"] else {}
-    return convert.language_model_from_torch(
-        part(arrays, prefix),
-        depth=config["num_layers"],
-        dilation_rate=config["dilations"],
+    return language_model(
+        arrays,
+        config,
+        prefix,
+        dtype,
         embedding_dropout=config["emb_dropout"],
         dropout=config["dropouti"],
         recurrent_dropout=config["dropouth"],
         weight_dropout=config["wdrop"],
         output_dropout=config["dropout"],
-        auxiliary_every=config["aux_frequency"],
-        auxiliary_weight=config["aux_weight"],
         activation_weight=config["alpha"],
         temporal_weight=config["beta"],
-        dtype=dtype,
         **mixture,
     )
 

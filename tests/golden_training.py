@@ -3,8 +3,7 @@
 import numpy as np
 from ml_collections import ConfigDict
 
-from keras_trellis import convert
-from tests.golden import part
+from tests.golden import language_model
 from trainers.language.modeling import LanguageModeling
 from trainers.tasks import config as configs
 from trainers.tasks.names import flatten, nested
@@ -77,18 +76,15 @@ def _recipe(arrays, config):
 
 
 def _model(arrays, config, prefix):
-    state_dict = part(arrays, prefix)
     # The tied decoder is named once in an average.
-    state_dict.setdefault("decoder.weight", state_dict["encoder.weight"])
-    return convert.language_model_from_torch(
-        state_dict,
-        depth=config["num_layers"],
-        dilation_rate=config["dilations"],
-        auxiliary_every=config["aux_frequency"],
-        auxiliary_weight=config["aux_weight"],
+    decoder = {f"{prefix}decoder.weight": arrays[f"{prefix}encoder.weight"]}
+    return language_model(
+        decoder | arrays,
+        config,
+        prefix,
+        "float64",
         activation_weight=config["activation_weight"],
         temporal_weight=config["temporal_weight"],
-        dtype="float64",
     )
 
 

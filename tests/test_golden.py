@@ -4,14 +4,19 @@ The folder is `TRELLIS_GOLDEN`, by default `../shared/golden` beside the reposit
 one small run of the released code in float64; what it holds goes by the `kind` in its config.
 """
 
-import json
-
 import numpy as np
 import pytest
 import tensorflow as tf
 
 from keras_trellis import convert
-from tests.golden import FOLDER, TOLERANCE, assert_equal, part
+from tests.golden import (
+    FOLDER,
+    TOLERANCE,
+    assert_equal,
+    language_model,
+    load,
+    part,
+)
 from tests.golden_dropped import check_dropped_step
 from tests.golden_pixels import check_pixel_run
 from tests.golden_training import check_training_run
@@ -91,14 +96,7 @@ def compiled(run, dtype):
 
 def check_language_model(arrays, config, dtype):
     tolerance = TOLERANCE[dtype]
-    arguments = {
-        "depth": config["num_layers"],
-        "dilation_rate": config["dilations"],
-        "auxiliary_every": config["aux_frequency"],
-        "auxiliary_weight": config["aux_weight"],
-        "dtype": dtype,
-    }
-    model = convert.language_model_from_torch(part(arrays, "param."), **arguments)
+    model = language_model(arrays, config, "param.", dtype)
     ids, targets = arrays["ids"], arrays["targets"]
     state = [arrays["initial_hidden"], arrays["initial_cell"]]
     with tf.GradientTape() as tape:
@@ -118,7 +116,7 @@ def check_language_model(arrays, config, dtype):
     for states in (final, scored):
         assert_equal(states[0], arrays["final_hidden"], tolerance, "final_hidden")
         assert_equal(states[1], arrays["final_cell"], tolerance, "final_cell")
-    expected = convert.language_model_from_torch(part(arrays, "grad."), **arguments)
+    expected = language_model(arrays, config, "grad.", dtype)
     assert_variables_equal(gradients, expected.trainable_variables, tolerance)
 
 
@@ -197,7 +195,5 @@ CHECKS = {
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.name)
 def test_golden(path):
-    with np.load(path) as file:
-        arrays = {name: file[name] for name in file.files if name != "config"}
-        config = json.loads(str(file["config"]))
+    arrays, config = load(path)
     CHECKS[config["kind"]](arrays, config)

@@ -1,10 +1,6 @@
 """DRAW's golden vectors: the bound, the canvas, and the gradient of every parameter."""
 
-import json
-
 import keras
-import numpy as np
-import pytest
 import tensorflow as tf
 
 from keras_trellis.recurrent import IHCLSTMCell
@@ -54,15 +50,11 @@ def assigned(model, params, config):
     return golden.assigned(model, pairs)
 
 
-@pytest.mark.skipif(not FILES, reason=f"no golden vectors in {golden.FOLDER}/recurrent")
-@pytest.mark.parametrize("dtype", golden.TOLERANCE)
-@pytest.mark.parametrize("path", FILES, ids=lambda path: path.name)
+@golden.on_files(FILES)
 def test_golden(path, dtype):
-    with np.load(path) as file:
-        arrays = {name: file[name] for name in file.files}
-    config, tolerance = json.loads(str(arrays.pop("config"))), golden.TOLERANCE[dtype]
-    params = golden.part(arrays, "param.")
-    params = {name: tf.constant(value, dtype) for name, value in params.items()}
+    arrays, config = golden.load(path)
+    tolerance = golden.TOLERANCE[dtype]
+    params = golden.parameters(arrays, dtype)
     model = model_of(config, dtype)
     with tf.GradientTape() as mapping:
         mapping.watch(params)

@@ -1,10 +1,6 @@
 """The golden vectors of learning to learn: trajectories, losses and the meta-gradient."""
 
-import json
-
 import keras
-import numpy as np
-import pytest
 import tensorflow as tf
 
 from keras_trellis.recurrent import IHCLSTMCell
@@ -31,15 +27,11 @@ def assigned(network, params, config):
     return golden.assigned(network, pairs)
 
 
-@pytest.mark.skipif(not FILES, reason=f"no golden vectors in {golden.FOLDER}/recurrent")
-@pytest.mark.parametrize("dtype", golden.TOLERANCE)
-@pytest.mark.parametrize("path", FILES, ids=lambda path: path.name)
+@golden.on_files(FILES)
 def test_golden(path, dtype):
-    with np.load(path) as file:
-        arrays = {name: file[name] for name in file.files}
-    config, tolerance = json.loads(str(arrays.pop("config"))), golden.TOLERANCE[dtype]
-    params = golden.part(arrays, "param.")
-    params = {name: tf.constant(value, dtype) for name, value in params.items()}
+    arrays, config = golden.load(path)
+    tolerance = golden.TOLERANCE[dtype]
+    params = golden.parameters(arrays, dtype)
     kind, units = CELLS[config["cell"]], config["units"]
     cells = [kind(units, dtype=dtype) for _ in range(config["layers"])]
     scale, p = config["scale"], config["preprocess_p"]

@@ -3,9 +3,6 @@
 One test a file of the folder `tensorized` beside the files of `tests.test_golden`.
 """
 
-import json
-
-import numpy as np
 import pytest
 import tensorflow as tf
 
@@ -99,8 +96,6 @@ def check(arrays, config, dtype):
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.name)
 def test_golden(path):
-    with np.load(path) as file:
-        arrays = {name: file[name] for name in file.files if name != "config"}
-        config = json.loads(str(file["config"]))
+    arrays, config = golden.load(path)
     for dtype in golden.TOLERANCE:
         check(arrays, config, dtype)

@@ -48,6 +48,7 @@ ORDER = (
         "trainers/serving/",
         "trainers/scoring/",
     ),
+    ("trainers/time_series/",),
     ("trainers/studies/",),
     ("trainers/cli/",),
     ("trainers/",),  # the commands

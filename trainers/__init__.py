@@ -20,8 +20,8 @@ if sys.argv[0] == "-m":
     stopping.listen(importing=True)  # imports take seconds
     if not sys.orig_argv[-len(sys.argv)].endswith(_WITHOUT_TENSORFLOW):
         from trainers.cli import quiet
-        from trainers.training import available_memory
+        from trainers.training import resources
 
-        available_memory.check_imports()
+        resources.check_imports()
         quiet.import_tensorflow()
         quiet.check_backend()

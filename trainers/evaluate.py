@@ -18,7 +18,8 @@ from trainers.language import adaptation, evaluation
 from trainers.language import experiment as language_runs
 from trainers.sequences import experiment as sequence_runs
 from trainers.tasks import registry
-from trainers.tasks.task import LanguageTask, OwnTask
+from trainers.tasks.task import LanguageTask, OwnTask, SeriesTask
+from trainers.time_series import experiment as series_runs
 
 FLAGS = flags.FLAGS
 _Made = TypeVar("_Made")
@@ -87,7 +88,8 @@ def _evaluate() -> None:
             raise ValueError(
                 f"--{name} is for language models. Received: a run of {config.task}"
             )
-    sequence_runs.evaluate(path, FLAGS.data_dir)
+    runs = series_runs if isinstance(task, SeriesTask) else sequence_runs
+    runs.evaluate(path, FLAGS.data_dir)
 
 
 def check_language_flags() -> None:

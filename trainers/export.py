@@ -27,7 +27,8 @@ from trainers.language import experiment as language_runs
 from trainers.sequences import experiment as sequence_runs
 from trainers.serving import terminal
 from trainers.tasks import registry
-from trainers.tasks.task import LanguageTask
+from trainers.tasks.task import LanguageTask, SeriesTask, Task
+from trainers.time_series import exporting
 from trainers.training import runs
 from trainers.training.workdir import NotKeptError, check_output
 
@@ -75,9 +76,7 @@ def _export() -> None:
             versions.check_folder(folder)
         files.check_folder("output", output)
         check_output(os.path.expanduser(FLAGS.output))
-        task = registry.get(runs.load_config(path).task)
-        is_language = isinstance(task, LanguageTask)
-        export = language_runs.export if is_language else sequence_runs.export
+        export = _exporter(registry.get(runs.load_config(path).task))
         try:
             version = _written(export, path, folder)
         except versions.NotWrittenError as error:
@@ -96,6 +95,15 @@ def _written(export: Callable[..., str], path: epath.Path, folder: str) -> str:
     if FLAGS.runtime and refused:
         print(f"note: {terminal.line(refused)}", file=sys.stderr, flush=True)
     return version
+
+
+def _exporter(task: Task) -> Callable[..., str]:
+    """Returns what exports the runs of a task."""
+    if isinstance(task, LanguageTask):
+        return language_runs.export
+    if isinstance(task, SeriesTask):
+        return exporting.export
+    return sequence_runs.export
 
 
 @contextlib.contextmanager

@@ -34,7 +34,7 @@ from trainers.language import models
 from trainers.sequences import experiment as sequence_runs
 from trainers.tasks import config as configs
 from trainers.tasks import registry
-from trainers.tasks.task import DrawnTask, ImageTask
+from trainers.tasks.task import DrawnTask, ImageTask, SeriesTask, Task
 from trainers.training import checkpoints, runs, variables
 from trainers.training.workdir import (
     NotKeptError,
@@ -79,14 +79,14 @@ def main(argv: list[str]) -> int:
 def parse_flags(argv: list[str]) -> list[str]:
     """Parses the command line; exits with one line if it is not valid."""
     # Put the preset first, since the last one counts. Tasks of our own have no such preset.
-    theirs = config_flags.last_value(argv, "task") not in registry.by_kind(DrawnTask)
+    theirs = config_flags.last_value(argv, "task") not in _others()
     preset = ["--preset=released"] if theirs else []
     return command.parse([argv[0], *preset, *argv[1:]], _check_flags)
 
 
 def _check_flags() -> None:
     command.require("task", "checkpoint", "workdir")
-    if FLAGS.task in registry.by_kind(DrawnTask):
+    if FLAGS.task in _others():
         raise ValueError(
             f"--task={FLAGS.task} is none of the authors' trellis networks"
         )
@@ -94,6 +94,11 @@ def _check_flags() -> None:
         raise ValueError(
             f"--permutation has no use for --task={FLAGS.task}, only for {_PERMUTED}"
         )
+
+
+def _others() -> dict[str, Task]:
+    """Returns the tasks that the authors have no networks of."""
+    return {**registry.by_kind(DrawnTask), **registry.by_kind(SeriesTask)}
 
 
 def _import() -> None:

@@ -2,11 +2,13 @@
 
     python -m trainers.meta --task=quadratic --preset=small
     python -m trainers.meta --task=quadratic --preset=small --config.model.cell=ihc_lstm
+    python -m trainers.meta --task=quadratic --preset=small --config.model.update_rule=gated
     python -m trainers.meta --task=mnist_mlp --preset=small --data_dir=DIR
 
-The tasks are quadratic, mnist_mlp and cifar10_cnn. `--config.FIELD=VALUE` changes a field of the
-preset; flags may have any order. The run's folder is `--workdir`, by default runs/TASK-PRESET. Its
-optimizer.npz is a file for RecurrentOptimizer.load; `trainers.meta_evaluate` measures runs.
+The tasks are quadratic, mnist_mlp, cifar10_cnn and cifar10_resnet. `--config.FIELD=VALUE` changes a
+field of the preset; flags may have any order. The run's folder is `--workdir`, by default
+runs/TASK-PRESET. Its optimizer.npz is a file for RecurrentOptimizer.load; `trainers.meta_evaluate`
+measures runs.
 """
 
 from absl import flags

@@ -5,8 +5,8 @@
 The runs are those of `trainers.meta`, of one task and alike in their data. The command tries their
 best networks on draws, lengths and sizes that none was trained on, with SGD, momentum, RMSprop and
 Adam on the same draws; these have in each setting the rate of the least mean last loss on other
-draws. evaluation.md has the table, evaluation.png the curves, points.csv all points; they are
-written after each setting.
+draws. evaluation.md has the table, evaluation.png the curves, means.png the means over the draws,
+as Figure 3 of Kuo et al. 2020, points.csv all points; they are written after each setting.
 """
 
 import os

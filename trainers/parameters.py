@@ -15,7 +15,8 @@ from trainers.language import models as language_models
 from trainers.sequences import models as sequence_models
 from trainers.tasks import config as configs
 from trainers.tasks import registry
-from trainers.tasks.task import ImageTask, LanguageTask, Task
+from trainers.tasks.task import ImageTask, LanguageTask, SeriesTask, Task
+from trainers.time_series import models as series_models
 
 
 class Count(NamedTuple):
@@ -54,6 +55,10 @@ def _count(task: Task, config: ConfigDict) -> tuple[int, int] | None:
         _, channels = task.images.sequence_shape
         classes = len(task.images.classes)
         model = sequence_models.parameters(config, channels, classes)
+        return model, sequence_models.layer_parameters(config, channels)
+    if isinstance(task, SeriesTask) and task.shape:
+        channels, outputs = task.shape(config)
+        model = series_models.parameters(config, channels, outputs)
         return model, sequence_models.layer_parameters(config, channels)
     return None
 

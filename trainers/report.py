@@ -28,7 +28,7 @@ from trainers.language import evaluation
 from trainers.tasks import registry
 from trainers.tasks.measures import Measure
 from trainers.tasks.names import Values
-from trainers.tasks.task import AlgorithmTask, Task
+from trainers.tasks.task import AlgorithmTask, Published, Task
 from trainers.training import pages, progress, schedules, workdir
 from trainers.training import table as tables
 
@@ -172,7 +172,7 @@ def read_runs(paths: Sequence[str]) -> list[Run]:
 
 
 def table(runs: Sequence[Run]) -> str:
-    """Returns a section of Markdown for each task: its runs, then the paper's numbers."""
+    """Returns a section of Markdown for each task: its runs, then the paper's table."""
     return "\n".join(_section(task, its_runs) for task, its_runs in _by_task(runs))
 
 
@@ -184,13 +184,8 @@ def _section(task: Task, runs: Sequence[Run]) -> str:
     titles += [f"test, `{protocol}`" for protocol in evaluation.PROTOCOLS]
     titles += ["epochs", "seen in training", "training time", "peak memory"]
     rows = [_run_cells(run) for run in runs]
-    for result in task.published:
-        numbers = [
-            _UNKNOWN if result.parameters is None else f"{result.parameters / 1e6:g}M",
-            _UNKNOWN,
-            task.measure.text(result.value),
-        ]
-        rows.append(["*paper*", result.name, *numbers, *_NOT_PUBLISHED])
+    rows += [_published_cells("*paper*", task, result) for result in task.published]
+    rows += [_published_cells("*quoted*", task, result) for result in task.quoted]
     section = f"## {task.name}: {task.measure.name}\n\n{pages.markdown(titles, rows)}\n"
     for run in runs:
         # A note on config values that a run did not have from its first step.
@@ -199,6 +194,18 @@ def _section(task: Task, runs: Sequence[Run]) -> str:
                 f"\n{run.name} went on with other values: {'; '.join(changes)}.\n"
             )
     return section
+
+
+def _published_cells(source: str, task: Task, result: Published) -> list[str]:
+    size = result.parameters
+    return [
+        source,
+        result.name,
+        _UNKNOWN if size is None else f"{size / 1e6:g}M",
+        _UNKNOWN,
+        task.measure.text(result.value),
+        *_NOT_PUBLISHED,
+    ]
 
 
 def draw(runs: Sequence[Run]) -> figure.Figure:

@@ -43,12 +43,6 @@ def _check_flags() -> None:
             f"step by step. Received: --task={FLAGS.task}"
         )
     schema.check(FLAGS.config)
-    lengths = FLAGS.config.data.get("lengths", "equal")
-    if lengths != "equal":
-        raise ValueError(
-            "--config.data.lengths must be 'equal': all windows of a graph have one length. "
-            f"Received: --config.data.lengths={lengths!r}"
-        )
     if depths := FLAGS.config.training.depths:
         raise ValueError(
             "--config.training.depths must be (): all steps of a graph train all levels. "

@@ -9,6 +9,7 @@ import json
 import pathlib
 import shutil
 from collections.abc import Mapping
+from typing import Any, NamedTuple
 
 import keras
 import ml_collections
@@ -51,10 +52,12 @@ def write(
     model = recipe.task.model
     round_weights(model)
 
-    named = {
+    named: dict[str, Any] = {
         **variables.model_variables(model),
         **variables.optimizer_variables(optimizer, model),
     }
+    if optimizer.rate_factor is not None:
+        named["optimizer/rate_factor"] = _Plain(optimizer.rate_factor)
     folder.mkdir(parents=True, exist_ok=True)
     lowering = Lowering(named, folder)
     arrays = {
@@ -79,6 +82,16 @@ def write(
     (folder / run.MANIFEST).write_text(json.dumps(manifest, indent=1))
     shutil.copyfile(run.__file__, folder / "run.py")
     return sum(file.stat().st_size for file in folder.iterdir())
+
+
+class _Plain(NamedTuple):
+    """A variable of TensorFlow with the members of Keras's that are read here."""
+
+    value: tf.Variable
+
+    def numpy(self) -> np.ndarray:
+        """Returns its value."""
+        return self.value.numpy()
 
 
 def round_weights(model: keras.Model) -> None:

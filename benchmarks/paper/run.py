@@ -87,6 +87,9 @@ class Recipe:
 class WindowBatches:
     """The batches of a text: windows of its streams, in their order.
 
+    Windows of drawn lengths have another order in each pass, and are padded to the length of a
+    program.
+
     Args:
         arrays: those of the recipe.
 
@@ -96,13 +99,21 @@ class WindowBatches:
 
     def __init__(self, arrays):
         self._bounds, self._streams = arrays["train/bounds"], arrays["train/streams"]
-        self.count = len(self._bounds)
+        self._sizes = arrays.get("train/sizes")
+        self.count = self._bounds.shape[1]
 
     def batch(self, step):
         """Returns the batch of a step, and its size in the name of its program."""
-        start, stop = self._bounds[step % self.count]
+        done, at = divmod(step, self.count)
+        start, stop = self._bounds[done % len(self._bounds), at].tolist()
         window = self._streams[:, start:stop], self._streams[:, start + 1 : stop + 1]
-        return window, int(stop - start)
+        length = stop - start
+        if self._sizes is None:
+            return window, length
+        size = int(self._sizes[self._sizes >= length].min())
+        missing = [(0, 0), (0, size - length)]
+        ids, targets = (np.pad(part, missing) for part in window)
+        return (ids, targets, np.array(length)), size
 
 
 class ExampleBatches:
@@ -195,11 +206,11 @@ class Training:
     def __init__(self, recipe):
         self.recipe = recipe
         self.batches = recipe.batches()
-        _, size = self.batches.batch(0)
-        self.program = f"step_{size}"
+        batch, size = self.batches.batch(0)
+        self.program, self._parts = f"step_{size}", len(batch)
         self.record = {"step": 0, "losses": [], "rows": [], "sum": 0.0, "seconds": 0.0}
         self.values = recipe.initial()
-        self.state = recipe.state("train", self.program, 2)
+        self.state = self._first_state()
         if (recipe.folder / STATE).exists():
             self._load()
         self.values = {name: jnp.asarray(value) for name, value in self.values.items()}
@@ -226,6 +237,10 @@ class Training:
                 self._end_epoch()
             self.save()
 
+    def _first_state(self):
+        """Returns the state before a pass."""
+        return self.recipe.state("train", self.program, self._parts)
+
     def _epoch_end(self, epoch):
         """Returns the step after which an epoch ends, counted from 1."""
         training = self.recipe.config["training"]
@@ -235,7 +250,7 @@ class Training:
     def _step(self):
         """Makes a training step; returns its loss, which JAX may still be computing."""
         if self.record["step"] % self.batches.count == 0:
-            self.state = self.recipe.state("train", self.program, 2)
+            self.state = self._first_state()
         batch, size = self.batches.batch(self.record["step"])
         name = f"step_{size}"
         program = self.recipe.program(name)
@@ -317,6 +332,8 @@ class Training:
     def _schedule(self):
         """Does what the trainers' schedule does after an epoch."""
         schedule, losses = self.recipe.config["schedule"], self.record["losses"]
+        if self.recipe.config["training"]["steps"]:  # the rate falls along a cosine
+            schedule = schedule | {"patience": None, "epochs": ()}
         before, patience = losses[:-1], schedule["patience"]
         plateau = patience is not None and len(before) > patience
         plateau = plateau and losses[-1] > min(before[:-patience])
@@ -361,7 +378,8 @@ class Training:
                 name: unpacked(arrays[f"variable/{name}"], spec)
                 for name, spec in specs.items()
             }
-            specs = self.recipe.manifest["programs"][self.program]["arguments"][2:]
+            specs = self.recipe.manifest["programs"][self.program]["arguments"]
+            specs = specs[self._parts :]
             self.state = [
                 unpacked(arrays[f"state/{i}"], spec) for i, spec in enumerate(specs)
             ]

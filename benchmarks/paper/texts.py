@@ -10,7 +10,7 @@ import tensorflow as tf
 from benchmarks.paper.lowering import Lowering, small, states, sums
 from trainers.data import streams
 from trainers.language import evaluation, experiment, modeling, models
-from trainers.training import runs
+from trainers.training import runs, schedules
 from trainers.training.trainer import Trainer
 
 
@@ -43,29 +43,51 @@ class TextRecipe:
     def lower_training(
         self, lowering: Lowering, trainer: Trainer
     ) -> dict[str, np.ndarray]:
-        """Lowers a step for whole windows and one for the last window; returns the data."""
+        """Lowers a step for each length of a window; returns the data.
+
+        Windows of one length have a second one, that of the last. Windows of drawn lengths are
+        padded to one of two.
+        """
         data = self._config.data
         rows = streams.contiguous_streams(self._train, data.batch_size)
-        windows = streams.Windows(rows.shape[1], data.window, data.horizon)
-        bounds = np.array([windows.bounds(index) for index in range(windows.count)])
         state = self.task.initial_state()
+        if data.lengths == "drawn":
+            bounds, sizes = self._drawn(rows.shape[1])
+            further = [tf.constant(0)]
+            trainer.time_steps = lambda batch: batch[2]
+        else:
+            windows = streams.Windows(rows.shape[1], data.window, data.horizon)
+            bounds = np.array([[windows.bounds(i) for i in range(windows.count)]])
+            sizes = sorted({int(stop - start) for start, stop in bounds[0]})
+            further = []
 
-        def step(ids, targets, *state):
-            metrics, state = trainer.step((ids, targets), state)
+        def step(*arguments):
+            parts = 2 + len(further)
+            metrics, state = trainer.step(arguments[:parts], arguments[parts:])
             return (
                 metrics["prediction"],
                 metrics["gradient_norm"],
                 *tf.nest.flatten(state),
             )
 
-        for length in sorted({int(stop - start) for start, stop in bounds}):
-            window = tf.zeros([len(rows), length], "int32")
-            lowering.add(f"step_{length}", step, window, window, *state)
+        for size in sizes:
+            window = tf.zeros([len(rows), size], "int32")
+            lowering.add(f"step_{size}", step, window, window, *further, *state)
+        padded = {"train/sizes": np.array(sizes)} if further else {}
         return {
             "train/streams": small(rows),
-            "train/bounds": bounds,
+            "train/bounds": small(bounds),
+            **padded,
             **states("train", state),
         }
+
+    def _drawn(self, length: int) -> tuple[np.ndarray, list[int]]:
+        """Returns the windows of all epochs, `[epochs, count, 2]`, and the lengths of programs."""
+        config = self._config
+        windows = streams.DrawnWindows(length, config.data.window, config.seed)
+        epochs = schedules.passes(config.training, windows.count)
+        bounds = np.stack([windows.epoch_bounds(epoch) for epoch in range(epochs)])
+        return bounds, padded_sizes(windows.lengths, config.data.window)
 
     def lower_scoring(self, lowering: Lowering) -> dict[str, np.ndarray]:
         """Lowers both protocols; returns the texts in pieces."""
@@ -104,6 +126,16 @@ class TextRecipe:
 
         pieces = _windows(rows, windows, data)
         return lowering.add_scoring("trellisnet", split, window, pieces, state)
+
+
+def padded_sizes(lengths: np.ndarray, window: int) -> list[int]:
+    """Returns to which lengths windows of drawn lengths are padded.
+
+    Most are about as long as `window`, the others about half as long: these and those have a
+    program each.
+    """
+    short = lengths[4 * lengths < 3 * window]
+    return sorted({int(part.max()) for part in (short, lengths) if part.size})
 
 
 def _chunk(model: Any, like: Any) -> Callable:

@@ -37,6 +37,11 @@ def repeat(body: Callable[[int, Any], Any], state: Any, turns: int) -> Any:
     return state
 
 
+def saving_products(function: Callable) -> Callable:
+    """Returns the function: its gradient saves what it needs."""
+    return function
+
+
 def jitted(function: Callable, static: Sequence[str]) -> Callable:
     """Returns the function: it needs no compilation."""
     return function

@@ -19,7 +19,7 @@ import numpy as np
 from keras_trellis import arguments
 from keras_trellis.convert import gated
 from keras_trellis.core.gates import Gate, GRUGate, LSTMGate, TanhGate
-from keras_trellis.core.weight_arguments import RESTRAINTS
+from keras_trellis.core.kernels import RESTRAINTS
 from keras_trellis.layers.trellis import TrellisLayer
 
 RNN: TypeAlias = keras.layers.Layer

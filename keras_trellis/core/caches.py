@@ -1,16 +1,17 @@
-"""The parts of a cache: what each level keeps of its past."""
+"""The parts of a cache: what each level keeps of its past, and names of all of them."""
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 import keras
 from keras import ops
 
 from keras_trellis.core.convolution import repeated, zeros
 from keras_trellis.core.network import Network
-from keras_trellis.types import Cache, State
+from keras_trellis.types import Cache, State, Tensor
 
 
 def order(network: Network) -> list[int]:
@@ -70,3 +71,23 @@ def levels_of_pasts(network: Network, pasts: Sequence[State]) -> State:
     return tuple(
         ops.concatenate(tensors, axis=1) for tensors in zip(*ordered, strict=True)
     )
+
+
+def named(name: str, nest: Any) -> dict[str, Tensor]:
+    """Returns the tensors of a nest by their places in it, in the order of `keras.tree.flatten`.
+
+    Args:
+        name: what all names begin with.
+        nest: a nest; the fields of a named tuple and the keys of a mapping are parts of names.
+    """
+    if not keras.tree.is_nested(nest):
+        return {name: nest}
+    parts: Iterable[tuple[Any, Any]] = enumerate(nest)
+    if hasattr(nest, "_asdict"):  # a NamedTuple
+        parts = nest._asdict().items()
+    elif isinstance(nest, Mapping):
+        parts = sorted(nest.items())
+    tensors: dict[str, Tensor] = {}
+    for key, part in parts:
+        tensors |= named(f"{name}_{key}", part)
+    return tensors

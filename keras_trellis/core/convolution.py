@@ -1,9 +1,10 @@
-"""Causal dilated convolution, as one matrix product over concatenated taps."""
+"""Causal dilated convolution, as one matrix product over joined taps; helpers for sequences."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
+import keras
 from keras import ops
 
 from keras_trellis.types import Number, Tensor
@@ -98,6 +99,13 @@ def join_taps(
     delays = [tap * dilation for tap in reversed(range(taps))]
     read = [delay(padded, width, steps) for steps in delays]
     return ops.concatenate(read, axis=-1)
+
+
+def at_least_float32(tensor: Tensor) -> Tensor:
+    """Casts half precision to float32; leaves float32 and float64 as they are."""
+    if keras.backend.standardize_dtype(tensor.dtype) == "float64":
+        return tensor
+    return ops.cast(tensor, "float32")
 
 
 def last_steps(sequences: Tensor, count: Number | None) -> Tensor:

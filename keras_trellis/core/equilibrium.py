@@ -2,19 +2,20 @@
 
 All levels are one map with one set of weights. One turn is the levels of one period. The state
 that a turn leaves as it is, z = f(z), is the output of a network without end. On TensorFlow
-`keras_trellis.engine.equilibrium` computes the same, faster.
+`keras_trellis.engine.equilibrium` computes the turns and the fixed point, faster.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import keras
 from keras import ops
 
-from keras_trellis.core import caches, masks, stack, trellis
+from keras_trellis.core import caches, masks, recurrence, stack, trellis
 from keras_trellis.core.convolution import (
+    at_least_float32,
     last_steps,
     pad_left,
     repeated,
@@ -24,8 +25,7 @@ from keras_trellis.core.convolution import (
 from keras_trellis.core.fixed_point import fixed_point
 from keras_trellis.core.masks import Packing
 from keras_trellis.core.network import Network, Weights
-from keras_trellis.core.precision import at_least_float32
-from keras_trellis.core.trellis import Addends
+from keras_trellis.core.recurrence import Loop
 from keras_trellis.types import Cache, Convergence, Number, State, Tensor
 
 _EPSILON = {
@@ -58,23 +58,52 @@ class Solver(NamedTuple):
         return max(self.tolerance, 4 * _EPSILON[dtype])
 
 
-class _Turn(NamedTuple):
-    """The tensors that one turn of the levels depends on.
+class Turn(NamedTuple):
+    """One turn of the levels.
 
     Attributes:
-        pasts: what stands to the left of each level, each `[B, W, units]`.
-        addends: the injected input.
-        weights: the network's weights.
+        parameters: a nest of the tensors that it depends on.
+        run_level: from these, the number of a level and the state of the level below to its state.
+        fixed_point: finds the state that a turn leaves as it is, as `core.fixed_point.fixed_point`.
     """
 
-    pasts: Sequence[State]
-    addends: Addends
-    weights: Weights
+    parameters: Any
+    run_level: Callable[[Any, int, State], State]
+    fixed_point: Callable[..., tuple[Tensor, Convergence]]
 
-    def run_level(self, network: Network, phase: int, state: State) -> State:
-        """Returns the state of one level from that of the level below."""
-        padded = list(map(pad_left, self.pasts[phase], state))
-        return trellis.run_level(network, self.weights, self.addends, padded, phase)
+
+class Method(NamedTuple):
+    """What computes a network of infinite depth: the plain network, or the engine.
+
+    Attributes:
+        begin: from the network's shape, its weights, the sequences and what stands to the left of
+            them and of each level, and the solver to a turn.
+        loop: from the network's shape and the solver to what runs a group over time.
+    """
+
+    begin: Callable[[Network, Weights, Tensor, Tensor, Sequence[State], Solver], Turn]
+    loop: Callable[[Network, Solver], Loop]
+
+
+def _begin(
+    network: Network,
+    weights: Weights,
+    inputs: Tensor,
+    left: Tensor,
+    pasts: Sequence[State],
+    solver: Solver,
+) -> Turn:
+    addends = trellis.inject(network, weights, pad_left(left, inputs))
+
+    def run_level(parameters: Any, phase: int, state: State) -> State:
+        pasts, addends, weights = parameters
+        padded = list(map(pad_left, pasts[phase], state))
+        return trellis.run_level(network, weights, addends, padded, phase)
+
+    return Turn((pasts, addends, weights), run_level, fixed_point)
+
+
+_PLAIN = Method(_begin, lambda network, solver: recurrence.recur)
 
 
 def settle(
@@ -86,6 +115,7 @@ def settle(
     *,
     num_outputs: Number | None = None,
     solver: Solver,
+    method: Method = _PLAIN,
 ) -> tuple[Tensor, State, Convergence]:
     """Runs whole sequences.
 
@@ -97,6 +127,7 @@ def settle(
         mask: bool `[B, T]`, or None.
         num_outputs: how many of the last steps to return; None for all.
         solver: how the state is found.
+        method: what computes it.
 
     Returns:
         h `[B, T, units]`, or `[B, num_outputs, units]`; the state at the last valid step, each
@@ -106,16 +137,18 @@ def settle(
     inputs = masks.pack(sequences, plan)
     before = initial or network.no_history(inputs)
     if stack.is_stack(network):
-        hidden, last = stack.run_groups(network, weights, inputs, before, plan)
+        loop = method.loop(network, solver)
+        hidden, last = stack.run_groups(
+            network, weights, inputs, before, plan, recur=loop
+        )
         outputs = last_steps(masks.unpack(hidden, plan), num_outputs)
         return outputs, last, _at_once(outputs)
-    past = zeros(inputs, network.input_width, inputs.shape[-1])
-    addends = trellis.inject(network, weights, pad_left(past, inputs))
+    left = zeros(inputs, network.input_width, inputs.shape[-1])
     pasts = []
     for phase in range(network.depth):
         width = network.width(phase)
         pasts.append(tuple(repeated(tensor, width) for tensor in before))
-    turn = _Turn(pasts, addends, weights)
+    turn = method.begin(network, weights, inputs, left, pasts, solver)
     state, convergence = _solve(network, turn, inputs, plan, solver)
     outputs = last_steps(masks.unpack(state[0], plan), num_outputs)
     results = (last_steps(values, num_outputs) for values in _unpack(convergence, plan))
@@ -130,6 +163,7 @@ def stream(
     mask: Tensor | None = None,
     *,
     solver: Solver,
+    method: Method = _PLAIN,
 ) -> tuple[Tensor, Cache]:
     """Goes on from a cache, as `core.trellis.stream`.
 
@@ -141,28 +175,34 @@ def stream(
     if stack.is_stack(network):
         # One level, which holds the step before: the state of each group.
         before = tuple(tensor[:, -1] for tensor in cache.levels)
-        hidden, last = stack.run_groups(network, weights, inputs, before, plan)
+        loop = method.loop(network, solver)
+        hidden, last = stack.run_groups(
+            network, weights, inputs, before, plan, recur=loop
+        )
         levels = tuple(ops.expand_dims(tensor, 1) for tensor in last)
         return trellis.finish_chunk(network, inputs, cache, plan, hidden, last, levels)
-    addends = trellis.inject(network, weights, pad_left(cache.inputs, inputs))
     phases = range(network.depth)
     pasts = [caches.past_of_level(network, cache, phase) for phase in phases]
-    turn = _Turn(pasts, addends, weights)
+    turn = method.begin(network, weights, inputs, cache.inputs, pasts, solver)
     top, _ = _solve(network, turn, inputs, plan, solver)
-    levels = _next_levels(network, turn, top, plan)
+    levels = _next_levels(network, turn, pasts, top, plan)
     last = masks.last_valid(top, plan, cache.state)
     return trellis.finish_chunk(network, inputs, cache, plan, top[0], last, levels)
 
 
 def _next_levels(
-    network: Network, turn: _Turn, top: State, plan: Packing | None
+    network: Network,
+    turn: Turn,
+    pasts: Sequence[State],
+    top: State,
+    plan: Packing | None,
 ) -> State:
     """Returns `levels` of the next cache. Below the first level of a turn stands the last one."""
     below = top
     next_pasts: list[State] = []
-    for phase, past in enumerate(turn.pasts):
+    for phase, past in enumerate(pasts):
         if phase:
-            below = turn.run_level(network, phase - 1, below)
+            below = turn.run_level(turn.parameters, phase - 1, below)
         width = network.width(phase)
         padded = map(pad_left, past, below)
         next_pasts.append(
@@ -183,7 +223,7 @@ def _at_once(outputs: Tensor) -> Convergence:
 
 def _solve(
     network: Network,
-    turn: _Turn,
+    turn: Turn,
     inputs: Tensor,
     plan: Packing | None,
     solver: Solver,
@@ -191,20 +231,20 @@ def _solve(
     """Returns the state that one turn of the levels leaves as it is."""
     states = network.gate.states
 
-    def run(joined: Tensor, turn: Any) -> Tensor:
+    def run(joined: Tensor, parameters: Any) -> Tensor:
         state = tuple(ops.split(joined, states, axis=-1))
         for phase in range(network.depth):
-            state = turn.run_level(network, phase, state)
+            state = turn.run_level(parameters, phase, state)
         return ops.concatenate(state, axis=-1)
 
     steps = time_steps(inputs)
     solved = None
     if plan is not None:  # the steps that only fill up packed sequences
         solved = ops.logical_not(masks.steps_until(plan.count, steps))
-    joined, convergence = fixed_point(
+    joined, convergence = turn.fixed_point(
         run,
         zeros(inputs, steps, states * network.units),
-        turn,
+        turn.parameters,
         tolerance=solver.reachable(inputs),
         max_iterations=solver.max_iterations,
         solved=solved,

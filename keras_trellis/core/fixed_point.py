@@ -14,7 +14,7 @@ import numpy as np
 from keras import ops
 
 from keras_trellis.backend import current as backend
-from keras_trellis.core.precision import at_least_float32
+from keras_trellis.core.convolution import at_least_float32
 from keras_trellis.types import Convergence, Number, Tensor
 
 # Every so many iterations the iterate is extrapolated from the last few; between, the map is

@@ -25,7 +25,7 @@ from typing import Any
 import keras
 from keras import ops
 
-from keras_trellis.core.gate import Activation, Gate
+from keras_trellis.core.network import Activation, Gate
 from keras_trellis.types import State, Tensor
 
 

@@ -1,17 +1,23 @@
-"""The shape of a trellis network and its weights, as values."""
+"""What a trellis network is: its shape, its weights, its gate, and how far back it sees."""
 
 from __future__ import annotations
 
+import abc
 import dataclasses
 import math
-from typing import NamedTuple
+from collections.abc import Callable, Sequence
+from typing import Any, ClassVar, NamedTuple
 
+import keras
 import numpy as np
 from keras import ops
 
-from keras_trellis.core.convolution import zero_rows, zeros
-from keras_trellis.core.gates import Gate
+from keras_trellis.arguments import dilation_cycle, positive
+from keras_trellis.backend import current as backend
+from keras_trellis.core.convolution import at_least_float32, zero_rows, zeros
 from keras_trellis.types import Number, State, Tensor
+
+Activation = str | Callable[[Tensor], Tensor]
 
 
 class Weights(NamedTuple):
@@ -111,3 +117,137 @@ class Network:
         group = np.arange(self.units, dtype="int32") // (self.units // self.staggered)
         begun = ops.less_equal(group, level)
         return tuple(ops.where(begun, tensor, 0) for tensor in state)
+
+
+class Gate(abc.ABC):
+    """The gated activation of one level.
+
+    Attributes:
+        name: a short name for messages and configurations.
+        blocks: the number of pre-activation blocks, each of `units` channels.
+        states: the number of tensors in the state. The first is the hidden state h, which the next
+            level's convolution reads.
+        forget_block: the index of the block that decides what the gate keeps of its past state: the
+            larger its pre-activations, the more. `unit_forget_bias` starts its bias at 1. None for
+            a gate without such a block; the layer refuses `unit_forget_bias=True` then.
+
+    Args:
+        activation: the activation of the values that the gate writes into the state.
+        recurrent_activation: the activation of the gates themselves.
+    """
+
+    name: ClassVar[str]
+    blocks: ClassVar[int]
+    states: ClassVar[int]
+    forget_block: ClassVar[int | None] = None
+
+    def __init__(
+        self,
+        activation: Activation = "tanh",
+        recurrent_activation: Activation = "sigmoid",
+    ) -> None:
+        self.activation = _precise(keras.activations.get(activation))
+        self.recurrent_activation = _precise(
+            keras.activations.get(recurrent_activation)
+        )
+
+    @abc.abstractmethod
+    def step(self, blocks: Sequence[Tensor], shifted_state: State) -> State:
+        """Returns the level's state.
+
+        Args:
+            blocks: the pre-activations, `self.blocks` tensors `[B, T, units]`.
+            shifted_state: the state of the level below, delayed by the level's dilation:
+                `self.states` tensors `[B, T, units]`.
+
+        Returns:
+            `self.states` tensors `[B, T, units]`.
+        """
+
+    def get_config(self) -> dict[str, Any]:
+        """Returns the constructor's arguments."""
+        serialize = keras.activations.serialize
+        return {
+            "activation": serialize(self.activation),
+            "recurrent_activation": serialize(self.recurrent_activation),
+        }
+
+    @classmethod
+    def from_config(cls, config: dict[str, Any]) -> Gate:
+        """Makes a gate from its config."""
+        return cls(**config)
+
+
+def _precise(activation: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]:
+    """Returns an activation that does not round more than its argument is rounded."""
+    if activation is keras.activations.tanh:
+        return backend.tanh
+    return activation
+
+
+def activate(gate: Gate, total: Tensor, shifted: State) -> State:
+    """Runs a gate, in float32 at least.
+
+    Args:
+        gate: the gate.
+        total: the pre-activations, `[..., blocks * units]`.
+        shifted: the delayed state, each `[..., units]`.
+
+    Returns:
+        the gate's states, each `[..., units]`.
+    """
+    blocks = ops.split(at_least_float32(total), gate.blocks, axis=-1)
+    state = gate.step(blocks, tuple(map(at_least_float32, shifted)))
+    return tuple(ops.cast(tensor, total.dtype) for tensor in state)
+
+
+def receptive_field(
+    depth: int, *, kernel_size: int = 2, dilation_rate: int | Sequence[int] = 1
+) -> int:
+    """Returns the number of time steps that an output depends on, its own included.
+
+    This is 1 + (k - 1) * the sum of the levels' dilations. With k = 1 only the state reaches back,
+    from the second level on: 1 + the sum of the dilations above the first level. For a gate that
+    ignores its shifted state this is an upper bound.
+
+    Args:
+        depth: the number of levels.
+        kernel_size: the number of taps, k.
+        dilation_rate: an integer, or a cycle; level i uses dilation_rate[i % len].
+
+    Raises:
+        ValueError: an argument is not positive.
+    """
+    depth = positive("depth", depth)
+    kernel_size = positive("kernel_size", kernel_size)
+    cycle = dilation_cycle(dilation_rate)
+    turns, rest = divmod(depth, len(cycle))
+    total = turns * sum(cycle) + sum(cycle[:rest])
+    if kernel_size == 1:
+        return 1 + total - cycle[0]
+    return 1 + (kernel_size - 1) * total
+
+
+def depth_for(
+    steps: int, *, kernel_size: int = 2, dilation_rate: int | Sequence[int] = 1
+) -> int:
+    """Returns the smallest depth whose receptive field covers `steps` time steps.
+
+    Args:
+        steps: the number of time steps that an output must see, its own included.
+        kernel_size: the number of taps, k.
+        dilation_rate: an integer, or a cycle; level i uses dilation_rate[i % len].
+
+    Raises:
+        ValueError: an argument is not positive.
+    """
+    steps = positive("steps", steps)
+    kernel_size = positive("kernel_size", kernel_size)
+    cycle = dilation_cycle(dilation_rate)
+    # Count whole turns of the cycle by division: a million steps must not take as many iterations.
+    reach = max(kernel_size - 1, 1) * sum(cycle)
+    turns = (steps - 1) // reach - 1
+    depth = max(1, turns * len(cycle))
+    while receptive_field(depth, kernel_size=kernel_size, dilation_rate=cycle) < steps:
+        depth += 1
+    return depth

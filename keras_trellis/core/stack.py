@@ -26,8 +26,7 @@ from keras_trellis.core.convolution import (
 )
 from keras_trellis.core.gates import Gate
 from keras_trellis.core.masks import Packing
-from keras_trellis.core.network import Network, Weights
-from keras_trellis.core.precision import at_least_float32
+from keras_trellis.core.network import Network, Weights, activate
 from keras_trellis.core.recurrence import Loop, Reads, Recurrent, Step
 from keras_trellis.types import Number, State, Tensor
 
@@ -204,9 +203,7 @@ def _step(gate: Gate) -> Step:
 
     def step(reads: Reads, now: State, state: State) -> tuple[Tensor, State]:
         total = reads.multiply(0, masked(state[0], reads.mask)) + now[0]
-        blocks = ops.split(at_least_float32(total), gate.blocks, axis=-1)
-        after = gate.step(blocks, tuple(map(at_least_float32, state)))
-        after = tuple(ops.cast(tensor, total.dtype) for tensor in after)
+        after = activate(gate, total, state)
         return after[0], after
 
     return step

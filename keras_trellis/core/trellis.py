@@ -12,6 +12,7 @@ from collections.abc import Collection, Sequence
 
 from keras import ops
 
+from keras_trellis.backend import current as backend
 from keras_trellis.core import ascent, caches, masks
 from keras_trellis.core.convolution import (
     causal_convolution,
@@ -23,10 +24,8 @@ from keras_trellis.core.convolution import (
     time_steps,
     zeros,
 )
-from keras_trellis.core.gates import Gate
 from keras_trellis.core.masks import Packing
-from keras_trellis.core.network import Network, Weights
-from keras_trellis.core.precision import at_least_float32
+from keras_trellis.core.network import Network, Weights, activate
 from keras_trellis.types import Cache, Number, State, Tensor
 
 Addends = dict[int, Tensor]
@@ -70,7 +69,8 @@ def trellis(
     def advance(state: State, level: Number, phase: int) -> State:
         left = [repeated(tensor, network.width(phase)) for tensor in initial]
         padded = list(map(pad_left, left, state))
-        state = run_level(network, weights, addends, padded, phase)
+        run = functools.partial(run_level, network, phase=phase)
+        state = backend.saving_products(run)(weights, addends, padded)
         return network.begun(state, level)
 
     collected = []
@@ -191,19 +191,3 @@ def run_level(
         total = total + weights.bias
     shifted = tuple(delay(tensor, width, dilation) for tensor in padded)
     return activate(network.gate, total, shifted)
-
-
-def activate(gate: Gate, total: Tensor, shifted: State) -> State:
-    """Runs a gate, in float32 at least.
-
-    Args:
-        gate: the gate.
-        total: the pre-activations, `[..., blocks * units]`.
-        shifted: the delayed state, each `[..., units]`.
-
-    Returns:
-        the gate's states, each `[..., units]`.
-    """
-    blocks = ops.split(at_least_float32(total), gate.blocks, axis=-1)
-    state = gate.step(blocks, tuple(map(at_least_float32, shifted)))
-    return tuple(ops.cast(tensor, total.dtype) for tensor in state)

@@ -13,7 +13,6 @@ from typing import Any
 import tensorflow as tf
 
 from keras_trellis.core.fixed_point import solve
-from keras_trellis.engine.gradients import only_first
 from keras_trellis.types import Convergence
 
 
@@ -65,7 +64,8 @@ def fixed_point(
 
             u, _ = find(pull_back, upstream, reverse=True)
             # A derivative of it would miss that z, a constant here, depends on a.
-            u = only_first(u, "The equilibrium has first gradients.")
+            message = "The equilibrium has first gradients."
+            u = tf.raw_ops.PreventGradient(input=u, message=message)
             zero = tf.UnconnectedGradients.ZERO
             return tape.gradient(after, list(flat), u, unconnected_gradients=zero)
 

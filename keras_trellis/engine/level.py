@@ -13,13 +13,17 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from keras_trellis.core.convolution import masked, pad_left, rows, time_steps, zeros
-from keras_trellis.core.gates import Gate
-from keras_trellis.core.network import Weights
-from keras_trellis.core.precision import at_least_float32
-from keras_trellis.engine.gradients import only_first
-from keras_trellis.engine.products import delay, join_taps, multiply
-from keras_trellis.engine.strides import ALL, Steps, take_steps
+from keras_trellis.core.convolution import (
+    at_least_float32,
+    masked,
+    pad_left,
+    rows,
+    time_steps,
+    zeros,
+)
+from keras_trellis.core.network import Gate, Weights
+from keras_trellis.engine.convolution import delay, join_taps, multiply
+from keras_trellis.engine.schedule import ALL, Steps, take_steps
 from keras_trellis.types import State
 
 # From so many steps times channels on XLA compiles parts of a training step.
@@ -151,7 +155,7 @@ def _trained(gate: Gate, reach: Reach, hidden: HiddenKernel) -> Callable[..., An
             by_addend = by_total if has_steps else tf.reduce_sum(by_total, axis=(0, 1))
             gradients = (by_kernel, *by_past, *by_state, by_addend)
             if hidden.rounded:
-                return tuple(only_first(tensor, _ROUNDED) for tensor in gradients)
+                return tuple(map(_without_gradient, gradients))
             return gradients
 
         return run(activate, gate, reach)(total, past, state), gradient
@@ -275,6 +279,10 @@ def _read_gradient(
             upstream.append(gradient)
     zero = tf.UnconnectedGradients.ZERO
     return tape.gradient(results, [past, state], upstream, unconnected_gradients=zero)
+
+
+def _without_gradient(gradient: tf.Tensor) -> tf.Tensor:
+    return tf.raw_ops.PreventGradient(input=gradient, message=_ROUNDED)
 
 
 def _watchable(tensors: Any) -> Any:

@@ -9,7 +9,8 @@ matrices alone. After the loop the gradient of a matrix is one product over all 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import functools
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
 import tensorflow as tf
@@ -23,13 +24,10 @@ from keras_trellis.core.recurrence import (
     plain_reads,
     unrolled,
 )
-from keras_trellis.engine import time_loop
-from keras_trellis.engine.gradients import only_first
-from keras_trellis.types import State
+from keras_trellis.types import Number, State
 
 Tensors: TypeAlias = list[tf.Tensor]
-# A second derivative would take the kept products for constants.
-NO_SECOND_GRADIENT = "a gradient of a gradient needs training=False"
+_NO_SECOND_GRADIENT = "a gradient of a gradient needs training=False"
 
 
 def recur(
@@ -78,7 +76,7 @@ def recur(
         def gradient(by_outputs: tf.Tensor, *by_last: tf.Tensor) -> list[Any]:
             residuals = _Residuals(now, before, products)
             gradients = _backward(step, held, residuals, by_outputs, by_last)
-            return [only_first(tensor, NO_SECOND_GRADIENT) for tensor in gradients]
+            return without_gradients(gradients)
 
         return (outputs, *last), gradient
 
@@ -104,7 +102,7 @@ def _forward(
     keep: bool,
 ) -> tuple[tf.Tensor, State, Tensors, Tensors]:
     """Returns the outputs, the last state and, if kept, all states and products."""
-    steps = time_loop.steps(inputs)
+    steps = num_steps(inputs)
     dtype = state[-1].dtype
     batch_size = inputs[0].shape[1]
     shapes = [[batch_size, units]]
@@ -112,8 +110,8 @@ def _forward(
         shapes += [[batch_size, tensor.shape[-1]] for tensor in state]
         batch_rows = recurrent.rows(batch_size)
         shapes += [[batch_rows, matrix.shape[-1]] for matrix in recurrent.matrices]
-    written = [time_loop.array(steps, shape, dtype) for shape in shapes]
-    read = list(map(time_loop.reader, inputs))
+    written = [empty_array(steps, shape, dtype) for shape in shapes]
+    read = list(map(reader, inputs))
 
     def turn(time: tf.Tensor, state: State, written: list) -> tuple:
         products: Tensors = []
@@ -128,10 +126,10 @@ def _forward(
         output, after = step(reads, now, state)
         values = [output, *state, *products] if keep else [output]
         after = tuple(map(with_static_shape, after, state))
-        return time + 1, after, time_loop.write(written, time, values)
+        return time + 1, after, write_at(written, time, values)
 
     start = (tf.constant(0), state, written)
-    _, state, written = time_loop.loop(steps, turn, start)
+    _, state, written = time_loop(steps, turn, start)
     outputs, *residuals = [array.stack() for array in written]
     return outputs, state, residuals[: len(state)], residuals[len(state) :]
 
@@ -144,9 +142,9 @@ def _backward(
     by_last: State,
 ) -> Iterable[tf.Tensor | None]:
     """Returns the gradients of matrices, vectors, inputs and the first state."""
-    steps = time_loop.steps(residuals.inputs)
-    read = tf.nest.map_structure(time_loop.reader, residuals)
-    upstream = time_loop.reader(by_outputs)
+    steps = num_steps(residuals.inputs)
+    read = tf.nest.map_structure(reader, residuals)
+    upstream = reader(by_outputs)
     moving = [tensor.dtype.is_floating for tensor in residuals.inputs]  # a mask is not
     written = _gradient_arrays(recurrent, residuals, moving, by_outputs)
 
@@ -154,17 +152,17 @@ def _backward(
         time: tf.Tensor, by_state: State, by_vectors: State, written: list
     ) -> tuple:
         place = steps - 1 - time
-        at = time_loop.read(read, place)
+        at = read_at(read, place)
         by_after = [upstream.read(place), *by_state]
         values, by_state, by_these = _step_gradient(
             step, recurrent, at, moving, by_after
         )
         by_vectors = tuple(map(tf.add, by_vectors, by_these))
-        return time + 1, by_state, by_vectors, time_loop.write(written, place, values)
+        return time + 1, by_state, by_vectors, write_at(written, place, values)
 
     nothing = tuple(map(tf.zeros_like, recurrent.vectors))
     start = (tf.constant(0), tuple(by_last), nothing, written)
-    _, by_first, by_vectors, written = time_loop.loop(steps, turn, start)
+    _, by_first, by_vectors, written = time_loop(steps, turn, start)
     stacked = (array.stack() for array in written)
     by_inputs = [next(stacked) if moves else None for moves in moving]
     by_products = [next(stacked) for _ in recurrent.matrices]
@@ -182,12 +180,12 @@ def _gradient_arrays(
     by_outputs: tf.Tensor,
 ) -> list[tf.TensorArray]:
     """Returns empty arrays for what `_step_gradient` returns of each step, in its order."""
-    inputs = time_loop.chosen(residuals.inputs, moving)
+    inputs = chosen(residuals.inputs, moving)
     shapes = [tensor.shape[1:] for tensor in [*inputs, *residuals.products]]
     batch_rows = recurrent.rows(by_outputs.shape[1])
     shapes += [[batch_rows, matrix.shape[0]] for matrix in recurrent.matrices]
-    steps = time_loop.steps(residuals.inputs)
-    return [time_loop.array(steps, shape, by_outputs.dtype) for shape in shapes]
+    steps = num_steps(residuals.inputs)
+    return [empty_array(steps, shape, by_outputs.dtype) for shape in shapes]
 
 
 def _step_gradient(
@@ -218,7 +216,7 @@ def _step_gradient(
         return _known(values, at.products[index], recurrent.matrices[index])
 
     before = tuple(at.before)
-    sources = (time_loop.chosen(at.inputs, moving), at.products, before, vectors)
+    sources = (chosen(at.inputs, moving), at.products, before, vectors)
     with tf.GradientTape() as tape:
         tape.watch(sources)
         reads = Reads(multiply, vectors, recurrent.mask)
@@ -243,3 +241,63 @@ def _known(values: tf.Tensor, product: tf.Tensor, matrix: tf.Tensor) -> tf.Tenso
         return tf.identity(product), gradient
 
     return known(values, product)
+
+
+def without_gradients(gradients: Iterable[tf.Tensor | None]) -> list[Any]:
+    """Returns gradients that cannot be differentiated, None in the place of none.
+
+    A second derivative would take the kept products for constants.
+    """
+    prevent = functools.partial(tf.raw_ops.PreventGradient, message=_NO_SECOND_GRADIENT)
+    return [value if value is None else prevent(input=value) for value in gradients]
+
+
+# What loops over time read and write: arrays with an element a step, or a block of steps.
+
+
+def time_loop(turns: Number, turn: Callable[..., tuple], start: tuple) -> tuple:
+    """Returns what a `tf.while_loop` leaves; its first value counts the turns."""
+    return tf.while_loop(
+        lambda time, *_: time < turns,
+        turn,
+        start,
+        maximum_iterations=turns,  # without it XLA cannot differentiate the loop
+        parallel_iterations=1,
+    )
+
+
+def num_steps(sequences: Sequence[tf.Tensor]) -> Number:
+    """Returns the length of sequences `[T, ...]`, as an integer if it is known."""
+    known = sequences[0].shape[0]
+    if known is None:
+        return tf.shape(sequences[0])[0]
+    return known
+
+
+def empty_array(size: Number, shape: Any, dtype: tf.DType) -> tf.TensorArray:
+    """Returns an empty array of elements of a shape."""
+    return tf.TensorArray(dtype, size=size, element_shape=shape)
+
+
+def reader(sequence: tf.Tensor) -> tf.TensorArray:
+    """Returns an array of what stands along the first dimension."""
+    empty = empty_array(num_steps([sequence]), sequence.shape[1:], sequence.dtype)
+    return empty.unstack(sequence)
+
+
+def read_at(arrays: Any, place: tf.Tensor) -> Any:
+    """Returns what the arrays of a nest hold at a place."""
+    # A copy each: a tape may otherwise watch an earlier capture.
+    return tf.nest.map_structure(lambda array: tf.identity(array.read(place)), arrays)
+
+
+def write_at(arrays: list, place: tf.Tensor, values: list[tf.Tensor]) -> list:
+    """Returns arrays with a value each at a place."""
+    pairs = zip(arrays, values, strict=True)
+    return [array.write(place, value) for array, value in pairs]
+
+
+def chosen(values: Sequence[tf.Tensor], choice: list[bool]) -> list[tf.Tensor]:
+    """Returns the values that are chosen."""
+    pairs = zip(values, choice, strict=True)
+    return [value for value, is_chosen in pairs if is_chosen]

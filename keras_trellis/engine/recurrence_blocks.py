@@ -8,9 +8,8 @@ import tensorflow as tf
 
 from keras_trellis.backend.tensorflow import with_static_shape
 from keras_trellis.core.recurrence import Recurrent, Step, block_size
-from keras_trellis.engine import time_loop
-from keras_trellis.engine.gradients import only_first
-from keras_trellis.engine.recurrence import NO_SECOND_GRADIENT, recur
+from keras_trellis.engine import recurrence
+from keras_trellis.engine.recurrence import recur
 from keras_trellis.types import Number, State
 
 
@@ -22,7 +21,7 @@ def recur_recomputing(
     The memory beyond that of inputs and outputs grows with the square root of the number of
     steps, not with the number.
     """
-    steps = time_loop.steps(inputs)
+    steps = recurrence.num_steps(inputs)
     size = block_size(recurrent, state, steps)
     # At least one step remains: an array without elements has no shape.
     whole = (steps - 1) // size * size
@@ -68,7 +67,7 @@ def _in_blocks(
         def gradient(by_outputs: tf.Tensor, *by_last: tf.Tensor) -> list[Any]:
             upstream = _cut(by_outputs, size)
             gradients = _backward(step, held, blocks, before, upstream, by_last)
-            return [only_first(tensor, NO_SECOND_GRADIENT) for tensor in gradients]
+            return recurrence.without_gradients(gradients)
 
         return (_joined(outputs), *last), gradient
 
@@ -80,24 +79,24 @@ def _forward(
     step: Step, recurrent: Recurrent, blocks: State, state: State, units: int
 ) -> tuple[tf.Tensor, State, State]:
     """Returns the outputs of all blocks, the last state, and the state before each block."""
-    count = time_loop.steps(blocks)
+    count = recurrence.num_steps(blocks)
     _, size, batch_size, *_ = blocks[0].shape
     dtype = state[-1].dtype
-    written = [time_loop.array(count, [size, batch_size, units], dtype)]
+    written = [recurrence.empty_array(count, [size, batch_size, units], dtype)]
     for tensor in state:
-        array = time_loop.array(count, [batch_size, tensor.shape[-1]], dtype)
+        array = recurrence.empty_array(count, [batch_size, tensor.shape[-1]], dtype)
         written.append(array)
-    read = list(map(time_loop.reader, blocks))
+    read = list(map(recurrence.reader, blocks))
 
     def turn(block: tf.Tensor, state: State, written: list) -> tuple:
         now = tuple(array.read(block) for array in read)
         outputs, after = recur(step, recurrent, now, state, units, training=False)
         after = tuple(map(with_static_shape, after, state))
-        written = time_loop.write(written, block, [outputs, *state])
+        written = recurrence.write_at(written, block, [outputs, *state])
         return block + 1, after, written
 
     start = (tf.constant(0), state, written)
-    _, state, written = time_loop.loop(count, turn, start)
+    _, state, written = recurrence.time_loop(count, turn, start)
     outputs, *before = [array.stack() for array in written]
     return outputs, state, tuple(before)
 
@@ -111,30 +110,30 @@ def _backward(
     by_last: State,
 ) -> list[tf.Tensor | None]:
     """Returns the gradients of matrices, vectors, inputs and the first state."""
-    count = time_loop.steps(blocks)
+    count = recurrence.num_steps(blocks)
     moving = [tensor.dtype.is_floating for tensor in blocks]  # a mask is not
     residuals = (blocks, before, by_outputs)
-    read = tf.nest.map_structure(time_loop.reader, residuals)
+    read = tf.nest.map_structure(recurrence.reader, residuals)
     written = []
-    for tensor in time_loop.chosen(blocks, moving):
-        written.append(time_loop.array(count, tensor.shape[1:], tensor.dtype))
+    for tensor in recurrence.chosen(blocks, moving):
+        written.append(recurrence.empty_array(count, tensor.shape[1:], tensor.dtype))
 
     def turn(
         block: tf.Tensor, by_state: State, by_weights: Any, written: list
     ) -> tuple:
         place = count - 1 - block
-        now, before, upstream = time_loop.read(read, place)
+        now, before, upstream = recurrence.read_at(read, place)
         by_these, by_now, by_before = _block_gradient(
             step, recurrent, now, before, upstream, moving, by_state
         )
         by_weights = tf.nest.map_structure(tf.add, by_weights, by_these)
-        written = time_loop.write(written, place, by_now)
+        written = recurrence.write_at(written, place, by_now)
         return block + 1, by_before, by_weights, written
 
     weights = (recurrent.matrices, recurrent.vectors)
     nothing = tf.nest.map_structure(tf.zeros_like, weights)
     start = (tf.constant(0), tuple(by_last), nothing, written)
-    _, by_first, by_weights, written = time_loop.loop(count, turn, start)
+    _, by_first, by_weights, written = recurrence.time_loop(count, turn, start)
     stacked = iter([_joined(array.stack()) for array in written])
     by_inputs = [next(stacked) if moves else None for moves in moving]
     return [*tf.nest.flatten(by_weights), *by_inputs, *by_first]
@@ -155,7 +154,7 @@ def _block_gradient(
     matrices, vectors = weights
     held = recurrent._replace(matrices=matrices, vectors=vectors)
     units = by_outputs.shape[-1]
-    sources = (weights, time_loop.chosen(inputs, moving), state)
+    sources = (weights, recurrence.chosen(inputs, moving), state)
     with tf.GradientTape() as tape:
         tape.watch(sources)
         outputs, after = recur(step, held, inputs, state, units, training=True)

@@ -13,13 +13,42 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
-from keras_trellis.engine.strides import ALL, Steps
+from keras_trellis.core.convolution import time_steps
 from keras_trellis.types import Number
 
 # A new segment begins where one step in so many of the first one's has become needless: a narrower
 # loop is less work, but one more loop to trace, to compile and to run. Small networks have fewer.
 _MOST_PARTS = 14
 _STEP_UNITS_A_PART = 4_000
+
+
+class Steps(NamedTuple):
+    """The time steps of a sequence that are still needed: from one on, every so many.
+
+    Attributes:
+        begin: the first one; an integer, or a scalar where T is unknown.
+        every: their distance.
+    """
+
+    begin: Number
+    every: int
+
+
+ALL = Steps(0, 1)
+"""All steps. Compare with `is`: where T is unknown, `begin` is a tensor."""
+
+
+def take_steps(sequences: tf.Tensor, needed: Steps) -> tf.Tensor:
+    """Returns the steps of `[B, T, C]` that are needed."""
+    if needed is ALL:
+        return sequences
+    begin, every = needed
+    if every > 1:
+        return sequences[:, begin::every]
+    sizes = [begin, time_steps(sequences) - begin]
+    # Not by an index, and no size of -1: `engine.convolution.delay` says why.
+    _, rest = tf.split(sequences, sizes, axis=1)
+    return rest
 
 
 class Grid(NamedTuple):

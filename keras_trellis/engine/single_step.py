@@ -13,15 +13,13 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
-from keras_trellis.core import caches as core_caches
-from keras_trellis.core.convolution import masked
+from keras_trellis.core import caches
+from keras_trellis.core.convolution import masked, pad_left
 from keras_trellis.core.masks import Packing
 from keras_trellis.core.network import Network, Weights
-from keras_trellis.engine import caches, injection
-from keras_trellis.engine.depth_loop import ascend
-from keras_trellis.engine.injection import Addends
+from keras_trellis.engine import convolution
+from keras_trellis.engine.convolution import Addends, multiply
 from keras_trellis.engine.level import activate
-from keras_trellis.engine.products import multiply
 from keras_trellis.types import Cache, Number, State
 
 # So many levels go without a loop; where there are more, they are one turn of it: a level takes so
@@ -49,18 +47,6 @@ class _Levels(NamedTuple):
     products: tf.Tensor | None
 
 
-class _Carry(NamedTuple):
-    """What goes from level to level.
-
-    Attributes:
-        state: the state of the level below, each `[B, 1, units]`.
-        rows: for each state those of all levels below, from the lowest up.
-    """
-
-    state: State
-    rows: list[tf.TensorArray]
-
-
 def run(
     network: Network,
     weights: Weights,
@@ -80,60 +66,143 @@ def run(
     Returns:
         the top state, each `[B, 1, units]`, and `levels` of the next cache.
     """
-    depth = network.depth
     period = network.period
     if period < _LEVELS:
         period *= _LEVELS // period
+    turns = (network.depth - 1) // period
+    if turns == 1:  # a loop would only take longer to trace
+        turns = 0
     levels = _levels(network, weights, step, cache)
-    state = tuple(tf.zeros_like(tensor[:, :1]) for tensor in cache.levels)
-    rows = [tf.TensorArray(tensor.dtype, depth) for tensor in state]
-    advance = functools.partial(_advance, levels)
-    carry = advance(_Carry(state, rows), 0, 0, first=True)
-    carry = ascend(advance, carry, first=1, last=depth, period=period)
+    zero = tuple(tf.zeros_like(tensor[:, :1]) for tensor in cache.levels)
+    state, rows = _climb(levels, zero, 0, range(1))
+
+    if turns:
+        # For each state those below the levels. A TensorArray has no place in ONNX outside of a
+        # loop, nor in LiteRT for any number of rows.
+        written = [tf.tile(tensor[None], [turns, 1, period, 1]) for tensor in zero]
+        _, state, written = tf.while_loop(
+            lambda index, *_: index < turns,
+            functools.partial(_turn, levels, range(1, 1 + period)),
+            (tf.constant(0), state, written),
+            maximum_iterations=turns,
+            parallel_iterations=1,  # a turn that starts early only waits
+        )
+        rows = [
+            [*below, _joined(tensor)]
+            for below, tensor in zip(rows, written, strict=True)
+        ]
+    last = range(1 + turns * period, network.depth)
+    state, above = _climb(levels, state, 0, last)
     pasts = []
-    for past, array in zip(cache.levels, carry.rows, strict=True):
-        # From [L, B, 1, units] to [B, L, units].
-        stacked = tf.squeeze(array.stack(), 2)
-        below = tf.transpose(stacked, [1, 0, 2])
-        pasts.append(caches.push(past, below, network, plan))
-    return carry.state, tuple(pasts)
+    for past, *parts in zip(cache.levels, rows, above, strict=True):
+        steps = tf.concat(sum(parts, []), axis=1)
+        pasts.append(_push(past, steps, network, plan))
+    return state, tuple(pasts)
 
 
 def _levels(
     network: Network, weights: Weights, step: tf.Tensor, cache: Cache
 ) -> _Levels:
     kernel = tf.cast(weights.recurrent_kernel, step.dtype)
-    addends = injection.inject_step(network, weights, step, cache.inputs)
+    addends = convolution.inject_step(network, weights, step, cache.inputs)
     dilations = [network.dilation(level) for level in range(network.depth)]
-    ends = core_caches.ends(network)
+    ends = caches.ends(network)
     places = list(map(operator.sub, ends, dilations))
     delayed = [tf.gather(tensor, places, axis=1) for tensor in cache.levels]
     products = None
     if network.kernel_size > 1:
         hidden = masked(cache.levels[0], weights.state_mask)
-        products = injection.past_products(hidden, kernel[:-1], ends, dilations)
+        products = convolution.past_products(hidden, kernel[:-1], ends, dilations)
     return _Levels(network, addends, kernel[-1], weights.state_mask, delayed, products)
 
 
-def _advance(
-    levels: _Levels, carry: _Carry, index: Number, phase: int, first: bool = False
-) -> _Carry:
+def _climb(
+    levels: _Levels, state: State, begin: Number, numbers: range
+) -> tuple[State, list[list[tf.Tensor]]]:
+    """Runs levels.
+
+    Args:
+        levels: what they share.
+        state: the state below the first one.
+        begin: what is added to their numbers, a multiple of the period.
+        numbers: their numbers.
+
+    Returns:
+        the state above the last one, and for each state those below all of them, `[B, 1, units]`.
+    """
+    rows: list[list[tf.Tensor]] = [[] for _ in state]
+    for number in numbers:
+        for below, tensor in zip(rows, state, strict=True):
+            below.append(tensor)
+        state = _advance(levels, state, begin + number, number)
+    return state, rows
+
+
+def _turn(
+    levels: _Levels,
+    numbers: range,
+    index: Number,
+    state: State,
+    written: list[tf.Tensor],
+) -> tuple[Number, State, list[tf.Tensor]]:
+    """Runs the levels of one turn, and writes the states below them."""
+    state, rows = _climb(levels, state, index * len(numbers), numbers)
+    place = tf.reshape(index, [1, 1])
+    written = [
+        tf.tensor_scatter_nd_update(tensor, place, tf.concat(below, axis=1)[None])
+        for tensor, below in zip(written, rows, strict=True)
+    ]
+    return index + 1, state, written
+
+
+def _joined(written: tf.Tensor) -> tf.Tensor:
+    """Returns what turns have written, `[turns, B, period, units]`, as `[B, levels, units]`."""
+    turns, _, period, units = written.shape
+    by_row = tf.transpose(written, [1, 0, 2, 3])
+    return tf.reshape(by_row, [-1, turns * period, units])
+
+
+def _advance(levels: _Levels, state: State, level: Number, number: int) -> State:
     """Runs a level. The state below the first one is zero."""
     network = levels.network
-    state = carry.state
-    total = injection.addend(network, levels.addends, phase)
-    if not first:
+    phase = number % network.period
+    total = convolution.addend(network, levels.addends, phase)
+    if number:
         hidden = masked(state[0], levels.mask)
         total += multiply(hidden, levels.kernel)
     if levels.products is not None:
-        total += _part(levels.products, index)
-    delayed = tuple(_part(tensor, index) for tensor in levels.delayed)
+        total += _part(levels.products, level)
+    delayed = tuple(_part(tensor, level) for tensor in levels.delayed)
     after = activate(network.gate, None, total, (), delayed)
-    pairs = zip(carry.rows, state, strict=True)
-    rows = [array.write(index, row) for array, row in pairs]
-    return _Carry(network.begun(after, index), rows)
+    return network.begun(after, level)
 
 
 def _part(by_level: tf.Tensor, index: Number) -> tf.Tensor:
     """Returns the part of one level, `[B, 1, C]`."""
     return tf.gather(by_level, [index], axis=1)
+
+
+def _push(
+    levels: tf.Tensor, steps: tf.Tensor, network: Network, plan: Packing | None
+) -> tf.Tensor:
+    """Puts one more step at the end of what each level keeps, and drops the oldest.
+
+    Args:
+        levels: `[B, S, units]`, an entry of `Cache.levels`.
+        steps: `[B, L, units]`, a step for each level, from the lowest up.
+        network: the network's shape.
+        plan: the packing of the step; None where it is valid.
+
+    Returns:
+        `[B, S, units]`.
+    """
+    places = []
+    begin = 0
+    for level in caches.order(network):
+        end = begin + network.width(level)
+        places += [*range(begin + 1, end), network.cached_steps + level]
+        begin = end
+    pushed = tf.gather(pad_left(levels, steps), places, axis=1)
+    if plan is None:
+        return pushed
+    return tf.where(tf.expand_dims(plan.mask, -1), pushed, levels)

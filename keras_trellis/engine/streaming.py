@@ -14,9 +14,9 @@ from keras_trellis.core.convolution import pad_left, time_steps
 from keras_trellis.core.masks import Packing
 from keras_trellis.core.network import Network, Weights
 from keras_trellis.core.trellis import finish_chunk
-from keras_trellis.engine import caches, injection, single_step
+from keras_trellis.engine import convolution, single_step
+from keras_trellis.engine.convolution import Addends
 from keras_trellis.engine.depth_loop import ascend
-from keras_trellis.engine.injection import Addends
 from keras_trellis.engine.level import HiddenKernel, Reach, hidden_kernel, level
 from keras_trellis.types import Cache, Number, State
 
@@ -63,18 +63,9 @@ def run(
     *,
     training: bool = False,
 ) -> tuple[tf.Tensor, Cache]:
-    """Runs all levels on their cached past.
+    """Runs all levels on their cached past, as `core.trellis.stream`.
 
-    Args:
-        network: the network's shape.
-        weights: its weights.
-        sequences: the next steps, `[B, n, p]`.
-        cache: the past.
-        mask: bool `[B, n]`, or None.
-        training: as for `whole.run`.
-
-    Returns:
-        h of the top level, `[B, n, units]`, and the next cache.
+    `training` is what it is for `whole.run`.
     """
     plan = masks.packing(mask)
     sequences = masks.pack(sequences, plan)
@@ -85,8 +76,8 @@ def run(
             network, sequences, cache, plan, state[0], last, levels_after
         )
     hidden = hidden_kernel(weights, training)
-    addends = injection.inject(network, weights, sequences, cache.inputs)
-    split = [caches.split_levels(network, tensor) for tensor in cache.levels]
+    addends = convolution.inject(network, weights, sequences, cache.inputs)
+    split = [_split_levels(network, tensor) for tensor in cache.levels]
     pasts = list(zip(*split, strict=True))
     levels = _Levels(network, hidden, addends, pasts, plan, training)
     advance = functools.partial(_advance, levels)
@@ -126,10 +117,32 @@ def _advance(
     arrays[place] = written
     reach = Reach(network.kernel_size, dilation, filled)
     run_level = level(network.gate, reach, levels.hidden, training=levels.training)
-    addend = injection.addend(network, levels.addends, phase)
+    addend = convolution.addend(network, levels.addends, phase)
     state = run_level(past, carry.state, addend)
     state = tuple(map(with_static_shape, state, carry.state))
     return _Carry(network.begun(state, index), arrays)
+
+
+def _split_levels(network: Network, levels: tf.Tensor) -> list[tf.Tensor]:
+    """Splits what the levels keep of one state by their place in the dilation cycle.
+
+    Args:
+        network: the network's shape.
+        levels: `[B, S, units]`, an entry of `Cache.levels`.
+
+    Returns:
+        for each place `[B, levels, steps, units]`.
+    """
+    cycle = len(network.cycle)
+    shapes = []
+    sizes = []
+    for place in range(cycle):
+        count = len(range(place, network.depth, cycle))
+        width = network.width(place)
+        shapes.append([-1, count, width, network.units])
+        sizes.append(count * width)
+    parts = tf.split(levels, sizes, axis=1)
+    return list(map(tf.reshape, parts, shapes))
 
 
 def _joined(arrays: Sequence[tf.TensorArray]) -> tf.Tensor:

@@ -12,13 +12,21 @@ from keras_trellis.backend.tensorflow import with_static_shape
 from keras_trellis.core import masks
 from keras_trellis.core.convolution import last_steps, repeated, time_steps, zeros
 from keras_trellis.core.network import Network, Weights
-from keras_trellis.engine import injection
+from keras_trellis.engine import convolution
+from keras_trellis.engine.convolution import Addends
 from keras_trellis.engine.depth_loop import ascend, handed_on
-from keras_trellis.engine.injection import Addends
 from keras_trellis.engine.level import HiddenKernel, Reach, hidden_kernel, level
 from keras_trellis.engine.recomputation import ascend_recomputing
-from keras_trellis.engine.schedule import WHOLE, Grid, Segment, cut, segments
-from keras_trellis.engine.strides import ALL, Steps, take_steps
+from keras_trellis.engine.schedule import (
+    ALL,
+    WHOLE,
+    Grid,
+    Segment,
+    Steps,
+    cut,
+    segments,
+    take_steps,
+)
 from keras_trellis.types import Number, State
 
 
@@ -146,7 +154,7 @@ def _addends(
     steps = time_steps(sequences)
     past = zeros(sequences, network.input_width, sequences.shape[-1])
     finest = {dilation: cut(WHOLE, finer, steps) for dilation, finer in grids.items()}
-    return injection.inject(network, weights, sequences, past, finest)
+    return convolution.inject(network, weights, sequences, past, finest)
 
 
 def _segments(
@@ -244,7 +252,7 @@ def _advance(
     reach = Reach(network.kernel_size, dilation, filled, reached)
     hidden = HiddenKernel(carry.kernel, carry.rounded, levels.mask)
     run_level = level(network.gate, reach, hidden, training=levels.training)
-    addend = injection.addend(network, carry.addends, phase)
+    addend = convolution.addend(network, carry.addends, phase)
     state = run_level(past, carry.state, addend)
     if reached is ALL:
         state = tuple(map(with_static_shape, state, carry.state))

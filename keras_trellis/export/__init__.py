@@ -166,7 +166,8 @@ def export_classifier(
         labels: the names of the classes; None: their numbers.
         inputs: the input of a request, if it is not sequences `[B, T, p]` and their lengths:
             images, for example, as `tf.TensorSpec([None, 28, 28], tf.uint8, "images")`.
-        preprocess: makes sequences of `inputs`.
+        preprocess: makes sequences of `inputs`; without `inputs`, of a request's sequences, such as
+            scaled ones of the same lengths.
         precision: see `export_language_model`.
         runtime: see `export_language_model`.
         facts: see `export_language_model`.
@@ -181,11 +182,9 @@ def export_classifier(
     """
     path = _checked_path(path, runtime)
     labels = _checked_labels(labels, model.classes)
-    if (inputs is None) != (preprocess is None) or (
-        inputs is not None and not inputs.name
-    ):
+    if inputs is not None and (preprocess is None or not inputs.name):
         raise ValueError(
-            "`inputs`, a tf.TensorSpec with a name, and `preprocess` go together. "
+            "`inputs` must be a tf.TensorSpec with a name, and goes with `preprocess`. "
             f"Received: inputs={inputs!r}, preprocess={preprocess!r}"
         )
     if not model.built:

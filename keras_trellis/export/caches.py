@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable
 from typing import Any, TypeAlias
 
 import numpy as np
 import tensorflow as tf
 
+from keras_trellis.core.caches import named
 from keras_trellis.export.checks import MODERATE, Check, Tensors, all_checked, moderate
 from keras_trellis.serving.limits import MOST_STEPS
 
@@ -48,8 +49,8 @@ class CacheFormat:
         self._left_out = left_out
         self._fingerprint = fingerprint
         self.specs = {}
-        named = self._named(example, tf.zeros([1], tf.int32))
-        for name, value in named.items():
+        tensors = self._named(example, tf.zeros([1], tf.int32))
+        for name, value in tensors.items():
             sizes = value.shape[1:]
             if math.prod(sizes) and name not in left_out:
                 self.specs[name] = tf.TensorSpec([None, *sizes], value.dtype, name)
@@ -84,10 +85,10 @@ class CacheFormat:
             cache: the cache.
             steps: `[B]`, the tokens read so far.
         """
-        named = self._named(cache, steps)
+        all_tensors = self._named(cache, steps)
         tensors = {}
         for name, spec in self.specs.items():
-            tensors[name] = tf.ensure_shape(named[name], spec.shape)
+            tensors[name] = tf.ensure_shape(all_tensors[name], spec.shape)
         return tensors
 
     def checked(self, tensors: Tensors) -> Tensors:
@@ -106,19 +107,19 @@ class CacheFormat:
         steps = given[_STEPS]
         batch = tf.shape(steps)[0]
         leaves = []
-        for name, example in _named("cache", self._example).items():
+        for name, example in named("cache", self._example).items():
             if name not in given:
                 given[name] = tf.zeros([batch, *example.shape[1:]], example.dtype)
             leaves.append(given[name])
         return tf.nest.pack_sequence_as(self._example, leaves), steps
 
     def _named(self, cache: Any, steps: tf.Tensor) -> Tensors:
-        named = _named("cache", cache)
-        named.setdefault(_STEPS, steps)
+        tensors = named("cache", cache)
+        tensors.setdefault(_STEPS, steps)
         if self._fingerprint is not None:
             own = tf.constant(self._fingerprint, tf.int64)
-            named[_FINGERPRINT] = tf.fill(tf.shape(named[_STEPS]), own)
-        return named
+            tensors[_FINGERPRINT] = tf.fill(tf.shape(tensors[_STEPS]), own)
+        return tensors
 
     def _check(self, name: str, value: tf.Tensor) -> Check:
         if name == _STEPS:
@@ -144,14 +145,14 @@ def unread(advances: Iterable[Advance], cache: Any) -> frozenset[str]:
         advances: what the cache is given to.
         cache: a cache of one row, after some steps.
     """
-    named = _named("cache", cache)
-    candidates = [name for name, value in named.items() if value.dtype.is_floating]
-    plain = [_outcome(advance, named, cache) for advance in advances]
+    tensors = named("cache", cache)
+    candidates = [name for name, value in tensors.items() if value.dtype.is_floating]
+    plain = [_outcome(advance, tensors, cache) for advance in advances]
 
     def reaches_nothing(name: str) -> bool:
-        for value in _others(named[name]):
+        for value in _others(tensors[name]):
             for advance, before in zip(advances, plain, strict=True):
-                after = _outcome(advance, named | {name: value}, cache)
+                after = _outcome(advance, tensors | {name: value}, cache)
                 changed = [
                     other
                     for other, values in before.items()
@@ -173,23 +174,10 @@ def _others(value: tf.Tensor) -> Iterable[tf.Tensor]:
     yield tf.constant(30 * random.normal(size=shape), value.dtype)
 
 
-def _outcome(advance: Advance, named: Tensors, structure: Any) -> dict[str, np.ndarray]:
-    leaves = [named[name] for name in _named("cache", structure)]
+def _outcome(
+    advance: Advance, tensors: Tensors, structure: Any
+) -> dict[str, np.ndarray]:
+    leaves = [tensors[name] for name in named("cache", structure)]
     outputs, after = advance(tf.nest.pack_sequence_as(structure, leaves))
-    results = {"outputs": outputs, **_named("cache", after)}
+    results = {"outputs": outputs, **named("cache", after)}
     return {name: np.asarray(value) for name, value in results.items()}
-
-
-def _named(name: str, nest: Any) -> Tensors:
-    """Returns the tensors of a nest by name, in the order of `tf.nest.flatten`."""
-    if not tf.nest.is_nested(nest):
-        return {name: nest}
-    parts: Iterable[tuple[Any, Any]] = enumerate(nest)
-    if hasattr(nest, "_asdict"):  # a NamedTuple
-        parts = nest._asdict().items()
-    elif isinstance(nest, Mapping):
-        parts = sorted(nest.items())
-    named: Tensors = {}
-    for key, part in parts:
-        named |= _named(f"{name}_{key}", part)
-    return named

@@ -48,6 +48,8 @@ _MEANINGS = {
     "probabilities": "of each class",
     "classes": "the most probable classes, the first first",
     "labels": "what these are called",
+    "values": "the predicted numbers",
+    "scores": "how unlike the training data each step is, from the first that has a score",
 }
 
 

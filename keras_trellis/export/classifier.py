@@ -20,7 +20,7 @@ class ClassifierEndpoints:
         model: the model, as `inference_model` returns it.
         labels: the names of the classes.
         inputs: the raw input of `preprocess`; None: sequences, and their lengths.
-        preprocess: from the raw input to sequences `[B, T, p]`.
+        preprocess: from the raw input, or from a request's sequences, to sequences `[B, T, p]`.
     """
 
     def __init__(
@@ -84,7 +84,7 @@ class ClassifierEndpoints:
         mask = tf.sequence_mask(lengths, time)
         right = moderate(sequences) | ~mask[..., None]  # padding may be anything
         sequences = checked("sequences", sequences, right, MODERATE)
-        return self._answer(self._probabilities(sequences, mask))
+        return self._answer(self._probabilities(self._preprocess(sequences), mask))
 
     def unchecked(self, **inputs: tf.Tensor) -> Tensors:
         """Returns the `probabilities` of a request that is in order."""
@@ -93,7 +93,8 @@ class ClassifierEndpoints:
             return {"probabilities": self._probabilities(self._preprocess(value))}
         sequences = inputs["sequences"]
         mask = tf.sequence_mask(inputs["lengths"], tf.shape(sequences)[1])
-        return {"probabilities": self._probabilities(sequences, mask)}
+        ready = self._preprocess(sequences)
+        return {"probabilities": self._probabilities(ready, mask)}
 
     def _probabilities(
         self, sequences: tf.Tensor, mask: tf.Tensor | None = None

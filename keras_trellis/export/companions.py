@@ -15,34 +15,34 @@ from keras_trellis.export import lowering
 from keras_trellis.export.cards import version
 from keras_trellis.serving import manifest
 
-_NOT_ASKED = "it was exported without `runtime=True`"
-
 
 class Companions(NamedTuple):
     """What stands beside a SavedModel.
 
     Attributes:
-        kind: `language_model` or `classifier`.
+        kind: `language_model` or `classifier`, or another that TensorFlow alone runs.
         fingerprint: of the model.
         texts: the content of further files, by name.
         functions: returns what to write as ONNX; None: nothing is to be.
         scales: of weights that are rounded to int8.
         entries: further entries of `runtime` in the manifest.
+        refusal: why there are no functions.
     """
 
     kind: str
     fingerprint: int
-    texts: Mapping[str, str]
-    functions: Callable[[], Mapping[str, lowering.Function]] | None
-    scales: Sequence[np.ndarray]
-    entries: Mapping[str, Any]
+    texts: Mapping[str, str] = {}
+    functions: Callable[[], Mapping[str, lowering.Function]] | None = None
+    scales: Sequence[np.ndarray] = ()
+    entries: Mapping[str, Any] = {}
+    refusal: str = "it was exported without `runtime=True`"
 
     def write(self, folder: Path) -> dict[str, Any]:
         """Writes the files but for the manifest; returns what it says of the runtime."""
         for name, text in self.texts.items():
             (folder / name).write_text(text, encoding="utf-8")
         if self.functions is None:
-            return {"refused": _NOT_ASKED}
+            return {"refused": self.refusal}
         try:
             files = lowering.write(self.functions(), folder, self.scales)
         except lowering.LoweringError as error:

@@ -17,7 +17,7 @@ from typing import Any
 
 import keras
 
-from keras_trellis.core.precision import at_least_float32
+from keras_trellis.core.convolution import at_least_float32
 from keras_trellis.heads.adaptive import AdaptiveSoftmax
 from keras_trellis.heads.blockwise import BLOCK, WORDS
 from keras_trellis.heads.head import Head

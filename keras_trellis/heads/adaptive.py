@@ -13,7 +13,7 @@ from keras import ops
 from keras_trellis import arguments
 from keras_trellis.backend import current as backend
 from keras_trellis.core import checks
-from keras_trellis.core.precision import at_least_float32
+from keras_trellis.core.convolution import at_least_float32
 from keras_trellis.heads.blockwise import Chain, add_blockwise_nll, blockwise_nll
 from keras_trellis.heads.head import (
     Head,

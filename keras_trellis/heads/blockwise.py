@@ -10,7 +10,7 @@ from keras import ops
 
 from keras_trellis.backend import current as backend
 from keras_trellis.core import checks
-from keras_trellis.core.precision import at_least_float32
+from keras_trellis.core.convolution import at_least_float32
 from keras_trellis.heads.head import dense_logits, log_add_exp
 from keras_trellis.types import Number, Tensor
 

@@ -9,7 +9,7 @@ from keras import ops
 
 from keras_trellis.backend import current as backend
 from keras_trellis.core import checks
-from keras_trellis.core.precision import at_least_float32
+from keras_trellis.core.convolution import at_least_float32
 from keras_trellis.types import Number, Tensor
 
 
@@ -59,11 +59,7 @@ class Head(keras.layers.Layer):
         return self.log_probs(features, table, training)
 
     def nll(
-        self,
-        features: Tensor,
-        targets: Tensor,
-        table: Any,
-        training: bool = False,
+        self, features: Tensor, targets: Tensor, table: Any, training: bool = False
     ) -> Tensor:
         """Returns the negative log-likelihood of each target.
 

@@ -12,8 +12,7 @@ from keras import ops
 from keras_trellis import arguments
 from keras_trellis.backend import current as backend
 from keras_trellis.core import checks, dropout
-from keras_trellis.core.convolution import rows
-from keras_trellis.core.precision import at_least_float32
+from keras_trellis.core.convolution import at_least_float32, rows
 from keras_trellis.heads.blockwise import blockwise_nll
 from keras_trellis.heads.head import (
     Head,

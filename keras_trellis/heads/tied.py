@@ -44,11 +44,7 @@ class TiedSoftmax(Head):
         return ops.log_softmax(self.logits(features, table, training))
 
     def nll(
-        self,
-        features: Tensor,
-        targets: Tensor,
-        table: Any,
-        training: bool = False,
+        self, features: Tensor, targets: Tensor, table: Any, training: bool = False
     ) -> Tensor:
         """Returns the negative log-likelihood of each target; see `Head.nll`."""
         targets = broadcast_targets(targets, features)

@@ -9,8 +9,8 @@ from typing import Any, ClassVar
 import keras
 
 from keras_trellis import arguments
+from keras_trellis.arguments import constructor
 from keras_trellis.core import equilibrium
-from keras_trellis.core.constructors import constructor
 from keras_trellis.core.equilibrium import Solver
 from keras_trellis.core.stack import is_stack
 from keras_trellis.layers import networks

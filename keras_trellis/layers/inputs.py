@@ -32,6 +32,14 @@ def check_shape(layer: Any, shape: Sequence[int | None]) -> None:
         )
 
 
+def check_not_stateful(layer: Any) -> None:
+    """Refuses a layer that is `stateful` where it cannot be."""
+    if layer.stateful:
+        raise ValueError(
+            "`stateful` must be False: `stream` continues sequences. Received: stateful=True"
+        )
+
+
 def check_symbols(layer: Any, sequences: Any, initial_state: Any) -> None:
     """Refuses the symbolic tensors of a functional model that are no real numbers."""
     checks.check_real("sequences", sequences.dtype, layer.compute_dtype)

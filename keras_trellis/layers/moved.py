@@ -43,5 +43,5 @@ class _Finder(MetaPathFinder, Loader):
 
 
 def install() -> None:
-    """Lets imports find the old paths."""
-    sys.meta_path.insert(0, _Finder())
+    """Lets imports find the old paths, after all others."""
+    sys.meta_path.append(_Finder())

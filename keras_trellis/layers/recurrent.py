@@ -10,9 +10,10 @@ from typing import Any
 import keras
 from keras import ops
 
-from keras_trellis.core.constructors import constructor
+from keras_trellis.arguments import constructor
 from keras_trellis.core.convolution import last_steps
 from keras_trellis.layers import past
+from keras_trellis.layers.inputs import check_not_stateful
 from keras_trellis.layers.sequence import SequenceLayer
 from keras_trellis.types import Number, State, Tensor
 
@@ -70,10 +71,7 @@ class RecurrentLayer(SequenceLayer):
         if kwargs.get("dtype") is None:
             kwargs["dtype"] = layers[0].dtype_policy
         super().__init__(**kwargs)
-        if self.stateful:
-            raise ValueError(
-                "`stateful` must be False: `stream` continues sequences. Received: stateful=True"
-            )
+        check_not_stateful(self)
         self.layers, self.skip_input = layers, bool(skip_input)
         self.output_units = _output_units(layers[-1])
         for layer in layers:

@@ -13,8 +13,8 @@ from typing import Any
 import keras
 from keras import ops
 
+from keras_trellis.arguments import FullSignature
 from keras_trellis.backend import current as backend
-from keras_trellis.core.constructors import FullSignature
 from keras_trellis.core.convolution import last_steps
 from keras_trellis.layers.inputs import (
     check_options,

@@ -11,7 +11,7 @@ from keras import ops
 
 from keras_trellis import arguments
 from keras_trellis.core import trellis
-from keras_trellis.core.receptive_field import receptive_field
+from keras_trellis.core.network import receptive_field
 from keras_trellis.layers import networks
 from keras_trellis.layers.inputs import checked_tensors
 from keras_trellis.layers.trellis_base import TrellisBase

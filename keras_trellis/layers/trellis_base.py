@@ -10,13 +10,13 @@ import keras
 from keras import ops
 
 from keras_trellis import arguments
+from keras_trellis.arguments import constructor
 from keras_trellis.backend import current as backend
 from keras_trellis.core import caches, gates, kernels
-from keras_trellis.core.constructors import constructor
 from keras_trellis.core.convolution import rows
 from keras_trellis.core.dropout import Rate, generator_for, next_seed, stream_mask
+from keras_trellis.core.kernels import WeightArguments
 from keras_trellis.core.network import Network, Weights
-from keras_trellis.core.weight_arguments import WeightArguments
 from keras_trellis.layers.inputs import check_cache
 from keras_trellis.layers.sequence import SequenceLayer
 from keras_trellis.types import Cache, State, Tensor

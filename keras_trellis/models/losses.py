@@ -1,12 +1,19 @@
-"""The terms of a language model's loss."""
+"""The loss of a language model: its terms, and `fit` and `evaluate` on it."""
 
 from __future__ import annotations
 
+import contextlib
+import contextvars
+import functools
+import operator
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
+import keras
 from keras import ops
 
 from keras_trellis import heads
+from keras_trellis.backend import current as backend
 from keras_trellis.models import passes
 from keras_trellis.models.passes import Features
 from keras_trellis.types import Tensor
@@ -76,3 +83,106 @@ def means(terms: LossTerms, weights: LossTerms) -> LossTerms:
 def _mean_square(values: Tensor) -> Tensor:
     """`[..., E]` -> `[...]` in at least float32."""
     return ops.mean(ops.square(heads.at_least_float32(values)), axis=-1)
+
+
+class _Step:
+    """One step of `fit` or `evaluate` of a model: its batch, and what the call makes of it."""
+
+    def __init__(self, model: Any, data: Any) -> None:
+        self.model = model
+        self.data = data
+        self.logits: Any = None
+        self.sums: Any = None
+
+
+# Under a strategy each replica takes its step in a thread of its own.
+_STEP: contextvars.ContextVar[_Step | None] = contextvars.ContextVar(
+    "step", default=None
+)
+
+
+class OwnLoss(keras.Model):
+    """A model with a loss of its own, which trains where `compile()` is given none.
+
+    The loss needs more than the logits. But in a step Keras calls the model, on the inputs alone,
+    and gives what that returns to `compute_loss`. So a call within a step takes the whole batch: it
+    computes the terms of the loss beside the logits, and `compute_loss` finds them. Without a
+    metric nobody reads the logits, and a compiled step leaves them out.
+    """
+
+    def own_loss(
+        self, data: Any, training: bool
+    ) -> tuple[LossTerms, LossTerms, Tensor]:
+        """Returns the sums of the loss terms of a batch, their weights, and the logits."""
+        raise NotImplementedError
+
+    def train_step(self, *args: Any) -> Any:
+        """One step of `fit`: on the loss given to `compile`, else on the model's own."""
+        with self._step(args):
+            return super().train_step(*args)
+
+    def test_step(self, *args: Any) -> Any:
+        """One step of `evaluate`: the loss that `train_step` trains, with dropout off."""
+        with self._step(args):
+            return super().test_step(*args)
+
+    def compute_loss(
+        self,
+        x: Any = None,
+        y: Any = None,
+        y_pred: Any = None,
+        sample_weight: Any = None,
+        training: bool = True,
+    ) -> Tensor:
+        """Returns the loss given to `compile`, or else the model's own.
+
+        Args:
+            x: the inputs.
+            y: the targets.
+            y_pred: the logits, of which a loss given to `compile` is made.
+            sample_weight: None, or weights.
+            training: whether to drop.
+        """
+        if self.loss is not None:
+            return super().compute_loss(x, y, y_pred, sample_weight, training)
+        step = _STEP.get()
+        if step is not None and step.logits is y_pred and y_pred is not None:
+            sums, weights = step.sums
+        else:  # a training loop of the user's own, or a call that Keras computes again
+            sums, weights, _ = self.own_loss((x, y, sample_weight), training)
+        return self._loss(sums, weights)
+
+    def logits_of_step(self, training: bool) -> Tensor | None:
+        """Returns what a call within a step on the own loss returns; None for any other call."""
+        step = _STEP.get()
+        if step is None or step.model is not self:
+            return None
+        sums, weights, step.logits = self.own_loss(step.data, training)
+        step.sums = sums, weights
+        return step.logits
+
+    @contextlib.contextmanager
+    def _step(self, args: tuple) -> Iterator[None]:
+        *_, data = args  # on JAX the values of the variables come first
+        own = _Step(self, data) if self.loss is None else None
+        token = _STEP.set(own)
+        try:
+            yield
+        finally:
+            _STEP.reset(token)
+
+    def _loss(self, sums: LossTerms, weights: LossTerms) -> Tensor:
+        """Returns this replica's share of the loss, by which Keras trains.
+
+        With several replicas its value is the mean share: Keras reports it times their number.
+        """
+        replicas = backend.num_replicas()
+        weights = LossTerms(*map(backend.replica_sum, weights))
+        terms = [*means(sums, weights)]
+        for penalty in self.losses:
+            terms.append(heads.at_least_float32(penalty) / replicas)
+        share = functools.reduce(operator.add, terms)
+        if replicas == 1:
+            return share
+        mean = backend.replica_sum(share) / replicas
+        return share + ops.stop_gradient(mean - share)

@@ -9,8 +9,7 @@ import keras
 from keras_trellis import heads
 from keras_trellis.core import checks
 from keras_trellis.models import losses, passes
-from keras_trellis.models.losses import LossTerms
-from keras_trellis.models.own_loss import OwnLoss
+from keras_trellis.models.losses import LossTerms, OwnLoss
 from keras_trellis.models.streaming import Streaming
 from keras_trellis.models.targets import next_tokens, scored, where_valid
 from keras_trellis.types import Tensor

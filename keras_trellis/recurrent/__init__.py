@@ -10,6 +10,7 @@ from keras_trellis.recurrent.cells import (
     IRCTLSTMCell,
     SRUCell,
     TLSTMCell,
+    WeightDropLSTMCell,
 )
 from keras_trellis.recurrent.gated import (
     IHCLSTM,
@@ -21,6 +22,7 @@ from keras_trellis.recurrent.gated import (
     TLSTM,
     FastGRNN,
     IRCFastGRNN,
+    WeightDropLSTM,
 )
 from keras_trellis.recurrent.stacked import StackedLSTM
 from keras_trellis.recurrent.tensorized import TensorizedLSTM, TensorizedLSTMCell
@@ -47,4 +49,6 @@ __all__ = [
     "TLSTMCell",
     "TensorizedLSTM",
     "TensorizedLSTMCell",
+    "WeightDropLSTM",
+    "WeightDropLSTMCell",
 ]

@@ -10,11 +10,11 @@ import numpy as np
 from keras import ops
 
 from keras_trellis import arguments
+from keras_trellis.arguments import FullSignature, constructor
 from keras_trellis.core import checks
-from keras_trellis.core.constructors import FullSignature, constructor
 from keras_trellis.core.dropout import Rate, generator_for, next_seed, stream_mask
+from keras_trellis.core.kernels import WeightArguments
 from keras_trellis.core.recurrence import Recurrent, plain_reads
-from keras_trellis.core.weight_arguments import WeightArguments
 from keras_trellis.types import Number, State, Tensor
 
 Weights: TypeAlias = Mapping[str, Tensor]

@@ -11,8 +11,8 @@ from typing import Any, ClassVar
 import keras
 from keras import ops
 
+from keras_trellis.arguments import constructor
 from keras_trellis.backend import current as backend
-from keras_trellis.core.constructors import constructor
 from keras_trellis.core.convolution import multiply
 from keras_trellis.core.recurrence import Recurrent, Step
 from keras_trellis.recurrent import steps
@@ -74,6 +74,38 @@ class IRCGRUCell(ResidualCell):
 
     gates = 2
     step = staticmethod(steps.irc_gru)
+
+
+@_registered
+class WeightDropLSTMCell(GatedCell):
+    """One time step of `WeightDropLSTM`."""
+
+    state_names = ("h", "c")
+    biases = {"paper": (0.0, 1.0, 0.0, 0.0), "released": (0.0, 0.0, 0.0, 0.0)}
+    step = staticmethod(steps.lstm)
+
+    @constructor
+    def __init__(
+        self, units: int, *, recurrent_initializer: Any = "orthogonal", **kwargs: Any
+    ) -> None:
+        super().__init__(units, recurrent_initializer=recurrent_initializer, **kwargs)
+
+    def variables_for(self, inputs: int) -> Variables:
+        """Returns W, U and b of i, f, the candidate and o, as in Keras's LSTM."""
+        channels = 4 * self.units
+        return {
+            "kernel": ((inputs, channels), KERNEL),
+            "recurrent_kernel": ((self.units, channels), RECURRENT),
+            **self.bias_variable(),
+        }
+
+    def recurrent(self, weights: Weights) -> Recurrent:
+        """Returns U."""
+        return Recurrent((weights["recurrent_kernel"],))
+
+    def project(self, weights: Weights, inputs: Tensor, before: Before) -> State:
+        """Returns the blocks W x + b."""
+        return (multiply(inputs, weights["kernel"]) + weights["bias"],)
 
 
 @_registered

@@ -8,9 +8,9 @@ from typing import Any, ClassVar
 import keras
 from keras import ops
 
+from keras_trellis.arguments import FullSignature, constructor
 from keras_trellis.backend import current as backend
 from keras_trellis.core import checks, masks, no_steps
-from keras_trellis.core.constructors import FullSignature, constructor
 from keras_trellis.core.convolution import masked, swapped, zero_rows
 from keras_trellis.core.dropout import stream_mask
 from keras_trellis.core.recurrence import Recurrent
@@ -419,6 +419,22 @@ class IRCGRU(GatedRNN):
     """
 
     cell_class = cells.IRCGRUCell
+
+
+@_registered
+class WeightDropLSTM(GatedRNN):
+    """`keras.layers.LSTM` with DropConnect, `recurrent_weight_dropout`; its states are h and c.
+
+        f, i, o = sig(W x + U h' + b),  a = tanh(W_A x + U_A h' + b_A)
+        c = f * c' + i * a,  h = o * tanh(c)
+
+    Equations (18) to (21) of Kuo et al. 2020; the DropConnect is that of Merity et al. 2018,
+    "Regularizing and optimizing LSTM language models". Kernels and biases have Keras's order, so
+    that `set_weights` takes those of a `keras.layers.LSTM`. The bias of f begins at 1, in the
+    released form at 0.
+    """
+
+    cell_class = cells.WeightDropLSTMCell
 
 
 @_registered

@@ -12,8 +12,7 @@ from typing import NamedTuple
 from keras import ops
 
 from keras_trellis.backend import current as backend
-from keras_trellis.core.convolution import masked
-from keras_trellis.core.precision import at_least_float32
+from keras_trellis.core.convolution import at_least_float32, masked
 from keras_trellis.core.recurrence import Reads
 from keras_trellis.types import State, Tensor
 

@@ -12,13 +12,13 @@ import numpy as np
 from keras import ops
 
 from keras_trellis import arguments
+from keras_trellis.arguments import constructor
 from keras_trellis.backend import current as backend
 from keras_trellis.core import gates, masks, stack
-from keras_trellis.core.constructors import constructor
 from keras_trellis.core.convolution import last_steps, swapped
 from keras_trellis.core.dropout import Rate, generator_for, next_seed, stream_mask
 from keras_trellis.core.gates import LSTMGate
-from keras_trellis.core.weight_arguments import RESTRAINTS, WeightArguments
+from keras_trellis.core.kernels import RESTRAINTS, WeightArguments
 from keras_trellis.layers import past
 from keras_trellis.layers.equilibrium import EquilibriumTrellisLayer
 from keras_trellis.layers.sequence import SequenceLayer

@@ -34,6 +34,21 @@ def irc_gru(reads: Reads, now: State, state: State) -> Stepped:
     return hidden, (hidden,)
 
 
+def lstm(reads: Reads, now: State, state: State) -> Stepped:
+    """LSTM, (18) to (21): c = f * c' + i * a;  h = o * tanh(c).
+
+    f, i, o = sig(W x + U h' + b), a = tanh(W_A x + U_A h' + b_A).
+    """
+    (blocks,) = now
+    hidden, cell = state
+    blocks = blocks + reads.multiply(0, masked(hidden, reads.mask))
+    write, forget, candidate, read = ops.split(blocks, 4, axis=-1)
+    candidate = backend.tanh(candidate)
+    cell = ops.sigmoid(forget) * cell + ops.sigmoid(write) * candidate
+    hidden = ops.sigmoid(read) * backend.tanh(cell)
+    return hidden, (hidden, cell)
+
+
 def irc_lstm(reads: Reads, now: State, state: State) -> Stepped:
     """IRC-LSTM, (22) to (26): c = f * c' + i * a;  h = o * tanh(c).
 

@@ -11,8 +11,8 @@ import numpy as np
 from keras import ops
 
 from keras_trellis import arguments
+from keras_trellis.arguments import constructor
 from keras_trellis.core import masks
-from keras_trellis.core.constructors import constructor
 from keras_trellis.core.convolution import multiply, swapped
 from keras_trellis.core.recurrence import Recurrent
 from keras_trellis.recurrent import grid

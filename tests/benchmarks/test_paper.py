@@ -157,13 +157,55 @@ def test_an_lstm_is_scored_as_by_the_trainers(config, data_dir, tmp_path):
     assert float(row["test_exact"]) == pytest.approx(exact, abs=1e-5)
 
 
+def test_windows_of_drawn_lengths_are_those_of_the_trainers(config, data_dir, tmp_path):
+    """Padded to two lengths, with rates in proportion, averages and DropConnect."""
+    values = config.to_dict()
+    values["model"] |= dict(layer="weight_drop_lstm", auxiliary_weight=0.0)
+    values["model"] |= dict(activation_weight=2.0, temporal_weight=1.0)
+    values["data"] |= dict(window=12, horizon=0, lengths="drawn")
+    values["schedule"] |= dict(epochs=(), average_after=1)
+    values["training"] |= dict(epochs=2)
+    config = ml_collections.ConfigDict(values)
+    export.write(config, data_dir, tmp_path / "recipe")
+    assert len(list((tmp_path / "recipe").glob("step_*.stablehlo"))) == 2
+    finish(tmp_path / "recipe")
+    strategies.make_deterministic(config.seed)
+    corpus = experiment.load_corpus(config, data_dir)
+    model = models.build(config, corpus.vocabulary.size)
+    export.round_weights(model)
+    optimizer = runs.make_optimizer(config)
+    task = modeling.LanguageModeling(model, config, corpus.train, corpus.validation)
+    trainer = runs.make_trainer(config, task, optimizer)
+    schedule, batches, losses = runs.make_schedule(config), trainer.batches(0), []
+    for row in rows(tmp_path / "recipe"):
+        state, metrics = task.initial_state(), []
+        for _ in range(task.steps_per_epoch):
+            step, state = trainer.step(next(batches), state)
+            metrics.append(float(step["prediction"]))
+        with optimizer.evaluation_weights(model.trainable_variables):
+            losses.append(task.evaluate()["loss"])
+        schedule.after_epoch(losses, optimizer)
+        assert float(row["training"]) == pytest.approx(np.mean(metrics), abs=1e-5)
+        assert float(row["validation_trellisnet"]) == pytest.approx(
+            losses[-1], abs=1e-5
+        )
+    arrays = kept(tmp_path / "recipe")
+    named = variables.model_variables(model)
+    named |= variables.optimizer_variables(optimizer, model)
+    for name, variable in named.items():
+        np.testing.assert_allclose(
+            arrays[f"variable/{name}"], variable, atol=1e-5, err_msg=name
+        )
+
+
 def test_steps_on_examples_are_those_of_the_trainers(tmp_path):
-    """In epochs that are parts of a cosine, the last batch of a pass shorter."""
+    """In epochs that are parts of a cosine, with averages, the last batch of a pass shorter."""
     values = configs.load("copy_memory")
     values.model.update(units=6, depth=2, kernel_size=2, dilation_rate=(1, 2))
     values.model.update(recurrent_dropout=0.1)
     values.data.update(steps=3, batch_size=8, train=20, validation=6, test=7)
-    values.schedule.update(epochs=())
+    values.optimizer.update(name="sgd", learning_rate=0.1)
+    values.schedule.update(epochs=(1,), average_after=1)  # epochs mean nothing here
     values.training.update(epochs=2, steps=7)
     values.evaluation.update(batch_size=4)
     config = ml_collections.ConfigDict(values)
@@ -177,18 +219,22 @@ def test_steps_on_examples_are_those_of_the_trainers(tmp_path):
     optimizer = runs.make_optimizer(config)
     task = sequence_modeling.SequenceModeling(model, config, data)
     trainer = runs.make_trainer(config, task, optimizer)
-    batches = trainer.batches(0)
-    for row, steps in zip(rows(tmp_path / "recipe"), (3, 4), strict=True):
+    batches, schedule = trainer.batches(0), runs.make_schedule(config)
+    for epoch, steps in enumerate((3, 4)):
+        row = rows(tmp_path / "recipe")[epoch]
         metrics = [trainer.step(next(batches), ())[0] for _ in range(steps)]
         loss = np.mean([float(each["loss"]) for each in metrics])
         assert float(row["training"]) == pytest.approx(loss, abs=1e-5)
         for split in ("validation", "test"):
-            score = task.score(split)
+            with optimizer.evaluation_weights(model.trainable_variables):
+                score = task.score(split)
             for name in ("loss", "accuracy"):
                 expected = getattr(score, name)
                 assert float(row[f"{split}_{name}"]) == pytest.approx(
                     expected, abs=1e-5
                 )
+        schedule.after_epoch([1.0] * (epoch + 1), optimizer)
+    assert optimizer.averaging
     assert_same(tmp_path / "recipe", model, optimizer)
 
 
@@ -254,22 +300,9 @@ def test_a_task_whose_data_cannot_be_written_is_refused(forks):
     )
 
 
-@pytest.mark.parametrize(
-    ("preset", "more", "message"),
-    [
-        ("irc_gru", [], "--config.data.lengths must be 'equal': all windows"),
-        (
-            "small_levels",
-            ["--config.training.steps=100", "--config.training.depths=4"],
-            "--config.training.depths must be (): all steps",
-        ),
-    ],
-)
-def test_a_recipe_that_the_program_does_not_follow_is_refused(
-    forks, preset, more, message
-):
-    ended = commands.run(
-        forks, "paper", "--task=ptb", f"--preset={preset}", "--output=folder", *more
-    )
+def test_a_recipe_that_the_program_does_not_follow_is_refused(forks):
+    flags = ("--preset=small_levels", "--config.training.steps=100")
+    flags += ("--config.training.depths=4", "--output=folder")
+    ended = commands.run(forks, "paper", "--task=ptb", *flags)
     assert ended.returncode == 2
-    assert message in ended.stderr
+    assert "--config.training.depths must be (): all steps" in ended.stderr

@@ -351,6 +351,7 @@ REGISTRY = {
     "RecurrentLayer of cells": _of_keras(
         _sequence_layer(_recurrent(GRU, _cells, skip_input=True))
     ),
+    "WeightDropLSTM": _as(_gated("WeightDropLSTM"), "TLSTM", "FastGRNN"),
     "IRCGRU": _gated("IRCGRU"),
     "IRCLSTM": _gated("IRCLSTM"),
     "IHCLSTM": _as(_gated("IHCLSTM"), "IHCLSTM, projected"),

@@ -3,6 +3,7 @@
 What is on the network is not asked for. The site's own links are checked as `make docs` builds it.
 """
 
+import functools
 import html.parser
 from urllib.parse import unquote, urlsplit
 
@@ -34,10 +35,13 @@ class Page(html.parser.HTMLParser):
                 self.anchors.add(value)
 
 
+parsed = functools.cache(Page)
+
+
 def broken(path):
     """Returns the links of a Markdown file that lead to no file, or to no heading of it."""
     found = []
-    for link in Page(path).links:
+    for link in parsed(path).links:
         address = urlsplit(link)
         target = path.parent / unquote(address.path) if address.path else path
         if address.scheme or address.netloc:
@@ -45,7 +49,7 @@ def broken(path):
         # The site has files alone: mkdocs knows no folder.
         if not (target.is_file() or (target.is_dir() and path.parent.name != "docs")):
             found.append(link)
-        elif address.fragment and address.fragment not in Page(target).anchors:
+        elif address.fragment and address.fragment not in parsed(target).anchors:
             found.append(link)
     return found
 

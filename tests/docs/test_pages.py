@@ -13,7 +13,10 @@ DOCS = ROOT / "docs"
 # The code of these is measurements: programs of their own, which take minutes.
 MEASURED = {"equilibrium.md"}
 # What has no wheel for every Python.
-NEEDS = {"formats.md": ("ai_edge_litert", "onnxruntime", "openvino", "tf2onnx")}
+NEEDS = {
+    "formats.md": ("ai_edge_litert", "onnxruntime", "openvino", "tf2onnx"),
+    "streaming.md": ("ai_edge_litert", "onnxruntime", "tf2onnx"),
+}
 
 
 def program(text):

@@ -1,6 +1,7 @@
 """Models as LiteRT runs them."""
 
 import keras
+import numpy as np
 import pytest
 import tensorflow as tf
 
@@ -8,6 +9,16 @@ IS_THERE = pytest.mark.skipif(
     tuple(map(int, keras.__version__.split(".")[:2])) < (3, 13),
     reason="Keras exports to LiteRT from 3.13 on",
 )
+
+
+def check_layer(layer, sequences, path):
+    """Compares a layer of Keras with what LiteRT makes of its model, for sequences [B, T, p]."""
+    rows, *shape = sequences.shape
+    inputs = keras.Input(shape, batch_size=rows)
+    model = keras.Model(inputs, layer(inputs))
+    sequences = sequences.astype("float32")
+    converted = outputs(model, path, sequences)
+    np.testing.assert_allclose(converted, model(sequences), atol=1e-5)
 
 
 def outputs(model, path, values):

@@ -1,11 +1,16 @@
 """Networks and weights, drawn at random, for the tests of the core and of the engine."""
 
+import functools
+
 import hypothesis.strategies as st
 import numpy as np
 import tensorflow as tf
 
 from keras_trellis.core import gates
 from keras_trellis.core.network import Network, Weights
+from tests import nests
+
+assert_close = functools.partial(nests.assert_close, tolerance=1e-10)
 
 P, UNITS = 3, 6
 DEPTHS = st.integers(1, 5)
@@ -65,10 +70,3 @@ def draw_mask(batch, steps, seed=5):
     if batch > 2:
         mask[1] = False
     return tf.constant(mask)
-
-
-def assert_close(actual, expected, tolerance=1e-10):
-    actual, expected = tf.nest.flatten(actual), tf.nest.flatten(expected)
-    assert len(actual) == len(expected)
-    for one, other in zip(actual, expected, strict=True):
-        np.testing.assert_allclose(one, other, rtol=tolerance, atol=tolerance)

@@ -5,6 +5,7 @@ checks that they make of every layer, written anew. What has no number of an LST
 `keras.layers.LSTM` as well: what is asked of our layers is what an LSTM does.
 """
 
+import functools
 import json
 import re
 
@@ -20,6 +21,9 @@ from keras_trellis import (
     TrellisLayer,
 )
 from keras_trellis.recurrent import StackedLSTM
+from tests import nests
+
+close = functools.partial(nests.assert_close, tolerance=2e-5)
 
 KINDS = {
     "LSTM": keras.layers.LSTM,
@@ -53,14 +57,6 @@ def make_ours(request):
 
 def draw(*shape, seed=0):
     return np.random.default_rng(seed).normal(size=shape).astype("float32")
-
-
-def close(actual, expected, tolerance=2e-5):
-    actual, expected = tf.nest.flatten(actual), tf.nest.flatten(expected)
-    for a, e in zip(actual, expected, strict=True):
-        np.testing.assert_allclose(
-            np.asarray(a), np.asarray(e), rtol=tolerance, atol=tolerance
-        )
 
 
 def copy_of(layer, **changes):
@@ -441,7 +437,7 @@ def test_a_constraint_of_a_layer_in_a_model_is_an_lstms():
         model.fit(x, draw(16, 1, seed=1), verbose=0)
         kernel = layer.get_weights()[1]
         norms.append(np.linalg.norm(kernel.reshape(-1, kernel.shape[-1]), axis=0).max())
-    close(norms, [0.3, 0.3], 1e-4)
+    close(norms, [0.3, 0.3], tolerance=1e-4)
 
 
 def max_norm(value):

@@ -13,7 +13,10 @@ import pytest
 import tensorflow as tf
 
 from keras_trellis import TrellisLayer
+from tests import nests
 from tests.formats import runtimes
+
+assert_close = functools.partial(nests.assert_close, tolerance=1e-6)
 
 CHANNELS = 3
 UNITS = 6
@@ -21,14 +24,6 @@ UNITS = 6
 
 def draw(*shape, seed=0):
     return np.random.default_rng(seed).normal(size=shape).astype("float32")
-
-
-def assert_close(actual, expected, tolerance=1e-6):
-    actual, expected = tf.nest.flatten(actual), tf.nest.flatten(expected)
-    for a, e in zip(actual, expected, strict=True):
-        np.testing.assert_allclose(
-            np.asarray(a), np.asarray(e), rtol=tolerance, atol=tolerance
-        )
 
 
 def series_model(**arguments):
@@ -161,7 +156,9 @@ def test_a_shared_layer_learns_from_each_of_its_places():
         losses[1], [layer.trainable_variables, twin.trainable_variables]
     )
     assert_close(
-        gradients, [one + other for one, other in zip(*parts, strict=True)], 1e-5
+        gradients,
+        [one + other for one, other in zip(*parts, strict=True)],
+        tolerance=1e-5,
     )
 
 
@@ -231,10 +228,10 @@ def test_stream_is_a_cell_stepped_by_keras(kernel_size, dilation_rate):
     cache = layer.get_initial_cache(2)
     for piece in (slice(0, 4), slice(4, 5), slice(5, 9)):
         outputs, cache = layer.stream(x[:, piece], cache)
-        assert_close(outputs, stepped(x[:, piece]), 1e-5)
+        assert_close(outputs, stepped(x[:, piece]), tolerance=1e-5)
     stepped.reset_state()
     outputs, _ = layer.stream(x, layer.get_initial_cache(2), mask)
-    assert_close(outputs, stepped(x, mask=tf.constant(mask)), 1e-5)
+    assert_close(outputs, stepped(x, mask=tf.constant(mask)), tolerance=1e-5)
 
 
 # Out of Python

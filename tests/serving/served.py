@@ -9,6 +9,17 @@ import numpy as np
 import tensorflow as tf
 
 Arrays = dict[str, np.ndarray]
+SIGNATURES = (
+    "serving_default",
+    "tokenize",
+    "score",
+    "score_ids",
+    "prefill",
+    "step",
+    "generate",
+)
+"""Those of a language model; `serve` is `serving_default` once more."""
+SECOND_FORM = ("score_v2", "score_ids_v2", "prefill_v2", "step_v2", "generate_v2")
 
 
 class Served:

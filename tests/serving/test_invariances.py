@@ -6,7 +6,14 @@ import numpy as np
 import pytest
 
 from tests.serving import models
-from tests.serving.served import assert_row, cache_of, ragged, rows_of, sampling
+from tests.serving.served import (
+    SIGNATURES,
+    assert_row,
+    cache_of,
+    ragged,
+    rows_of,
+    sampling,
+)
 
 V = len(models.WORDS)
 EOS = models.WORDS.index("<eos>")
@@ -54,17 +61,6 @@ def batches(model):
         "step": step,
         "generate": {**prompts, **settings, **model.no_text(4)},
     }
-
-
-SIGNATURES = (
-    "serving_default",
-    "tokenize",
-    "score",
-    "score_ids",
-    "prefill",
-    "step",
-    "generate",
-)
 
 
 def assert_same(actual, expected):

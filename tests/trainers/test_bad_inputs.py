@@ -22,6 +22,7 @@ from tests.trainers.bad_inputs import (
     images,
     learned,
     names,
+    recordings,
     serving,
     studies,
     texts,
@@ -45,6 +46,7 @@ TABLES = (
     comparisons,
     drawings,
     learned,
+    recordings,
 )
 ROWS = [
     pytest.param(row, id=f"{table.__name__.rpartition('.')[2]}-{number}-{row.command}")
@@ -55,7 +57,7 @@ SECONDS = 60  # a row that waits for a pipe would wait for ever
 COMMANDS = (
     *("lm", "pixels", "evaluate", "generate", "export", "import_weights", "verify"),
     *("report", "parameters", "client", "demo", "tune", "compare", "draw", "batch"),
-    *("meta", "meta_evaluate"),
+    *("meta", "meta_evaluate", "series"),
 )
 MODULES = {name: importlib.import_module(f"trainers.{name}") for name in COMMANDS}
 MAINS = {

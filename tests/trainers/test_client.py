@@ -21,6 +21,7 @@ import tensorflow as tf
 from absl import flags
 
 from tests.serving import batching, model_server, models
+from tests.serving.served import SECOND_FORM, SIGNATURES
 from trainers import client
 from trainers.serving import remote, writing
 
@@ -248,24 +249,7 @@ def merging(served, addresses):
         yield remote.Model(remote.Grpc(address, NAME, 60))
 
 
-@pytest.mark.parametrize(
-    "signature",
-    [
-        "serving_default",
-        "serve",
-        "tokenize",
-        "score",
-        "score_ids",
-        "prefill",
-        "step",
-        "generate",
-        "score_v2",
-        "score_ids_v2",
-        "prefill_v2",
-        "step_v2",
-        "generate_v2",
-    ],
-)
+@pytest.mark.parametrize("signature", [*SIGNATURES, *SECOND_FORM, "serve"])
 def test_merged_requests_do_not_mix(served, merging, addresses, signature):
     assert {*served.metadata.signature_def} == {*requests_of(served)}
     alone = remote.Model(remote.Grpc(addresses["grpc"], NAME, 60))

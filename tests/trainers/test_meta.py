@@ -13,7 +13,6 @@ from tests.trainers import calls, mnist_files
 from trainers import evaluate, meta, meta_evaluate
 from trainers import report as comparison
 from trainers.learned_optimizers import (
-    core,
     evaluation,
     experiment,
     modeling,
@@ -165,11 +164,7 @@ def test_losses_that_are_not_finite_end_the_run(call, tmp_path):
 @pytest.fixture(scope="module")
 def digits(tmp_path_factory):
     folder = tmp_path_factory.mktemp("mnist")
-    for split, count in (("train", 60), ("test", 20)):
-        labels = np.arange(count) % 10
-        images = np.zeros((count, 28, 28))
-        images[np.arange(count), 2 + 2 * labels] = 128
-        mnist_files.write(folder, split, images, labels)
+    mnist_files.write_rows(folder, 128)
     return folder
 
 
@@ -186,9 +181,7 @@ def of_digits(in_process, digits, tmp_path_factory):
 def test_images_are_those_of_the_run(of_digits, digits, call, tmp_path):
     workdir, flags = of_digits
     place = (f"--workdir={workdir}", f"--data_dir={tmp_path}")
-    for split, count in (("train", 60), ("test", 20)):
-        images = np.zeros((count, 28, 28))
-        mnist_files.write(tmp_path, split, images, np.arange(count) % 10)
+    mnist_files.write_rows(tmp_path, 0)
     error = call(*flags, *place, status=2)
     assert f"{workdir} belongs to a run on other images" in error
     output = call(*flags, place[0], f"--data_dir={digits}")
@@ -203,15 +196,39 @@ def test_the_report_has_the_run(trained):
     assert "| trained | small |" in section and told in section
 
 
-@pytest.mark.parametrize("task", ["quadratic", "mnist_mlp", "cifar10_cnn"])
-def test_a_preset_has_the_cells_of_kuo(task):
+@pytest.mark.parametrize(
+    ("task", "layers", "update"),
+    [
+        ("quadratic", 2, "added"),
+        ("mnist_mlp", 2, "added"),
+        ("cifar10_cnn", 2, "added"),
+        ("cifar10_resnet", 1, "gated"),
+    ],
+)
+def test_a_preset_has_the_cells_of_kuo(task, layers, update):
     sizes = {}
     for cell in ("lstm", "ihc_lstm"):
         config = configs.load(task)
         config.model.cell = cell
-        sizes[cell] = [each.count_params() for each in experiment.build(config).cells]
-    assert sizes == {"lstm": [3280, 3280], "ihc_lstm": [2820, 2820]}
-    assert isinstance(experiment.build(config), core.UpdateNetwork)
+        network = experiment.build(config)
+        sizes[cell] = [each.count_params() for each in network.cells]
+        assert network.update == update
+    assert sizes == {"lstm": [3280] * layers, "ihc_lstm": [2820] * layers}
+
+
+@pytest.mark.parametrize(
+    ("preset", "sizes"), [("small", (5_000, 20_000)), ("paper", (21_282_122,) * 2)]
+)
+def test_a_residual_network_has_the_preset_s_depth_and_channels(preset, sizes):
+    rng = np.random.default_rng(0)
+    pixels = rng.integers(0, 256, (20, 1024, 3), np.uint8)
+    part = pixels, np.arange(20, dtype=np.int32) % 10
+    data = types.SimpleNamespace(
+        train=part, validation=part, test=part, classes=tuple("abcdefghij")
+    )
+    config = configs.load("cifar10_resnet", preset)
+    least, most = sizes
+    assert least <= experiment.split_optimizees(config, data)["train"].size <= most
 
 
 @pytest.fixture
@@ -241,7 +258,8 @@ def test_an_evaluation_has_a_table_a_picture_and_all_points(
     assert table.count("\n| 10 times the steps |") == 3
     assert table.count("\n| 5 dimensions |") == 3
     assert "| 10 times the steps | trained |  | " in table
-    assert (found / report.PICTURE).read_bytes().startswith(b"\x89PNG")
+    for picture in (report.PICTURE, report.MEANS):
+        assert (found / picture).read_bytes().startswith(b"\x89PNG")
     lines = (found / report.POINTS).read_text().splitlines()
     assert lines[0] == "setting,optimizer,draw,step,loss"
     assert len(lines) == 1 + 3 * 3 * (61 + 7)

@@ -35,13 +35,8 @@ SMALL = (
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """Sixty and twenty images of which each class lights a row of its own."""
     folder = tmp_path_factory.mktemp("mnist")
-    for split, count in (("train", 60), ("test", 20)):
-        labels = np.arange(count) % 10
-        images = np.zeros((count, 28, 28))
-        images[np.arange(count), 2 + 2 * labels] = 255
-        mnist_files.write(folder, split, images, labels)
+    mnist_files.write_rows(folder, 255)
     return folder
 
 
@@ -214,6 +209,39 @@ def test_an_algorithm_is_learned_from_examples_that_are_new(call, tmp_path):
     )
     (drawn,) = report.read_runs([f"{tmp_path}/run"])
     assert [place for place, _ in drawn.curve] == [160, 320]  # samples
+
+
+def test_a_run_ends_when_all_answers_are_right_and_stays_so(
+    call, tmp_path, monkeypatch
+):
+    small = (
+        "--preset=small_grid_lstm",
+        "--config.model.units=4",
+        "--config.model.layers=2",
+        "--config.data.symbols=2",
+        "--config.data.kinds=51",
+        "--config.data.train=64",
+        "--config.data.validation=20",
+        "--config.data.test=20",
+        "--config.training.epochs=4",
+        "--config.schedule.stop_at=1",
+        f"--workdir={tmp_path}/run",
+    )
+    shares = iter([0.95, 1.0, 0.5])
+
+    def evaluate(self):
+        return {"loss": 1.0, "accuracy": 0.9, "right_answers": next(shares)}
+
+    monkeypatch.setattr(modeling.SequenceModeling, "evaluate", evaluate)
+    output = call("--task=memorization", *small)
+    line = "at least 100% of the validation answers are right: the run ends"
+    assert output.count(line) == 1
+    result = json.loads((tmp_path / "run" / "result.json").read_text())
+    assert (result["solved"], result["epochs"]) == (True, 2)
+    output = call("--task=memorization", *small)
+    assert "a finished run; at least 100% of its validation answers are" in output
+    (drawn,) = report.read_runs([f"{tmp_path}/run"])
+    assert [place for place, _ in drawn.curve] == [64, 128] and drawn.result
 
 
 def test_other_images_are_refused(trained, folder, call, tmp_path):

@@ -10,10 +10,10 @@ from trainers import report
 from trainers.data import files
 from trainers.tasks import registry
 from trainers.tasks.measures import Metric
-from trainers.training import costs
+from trainers.training import resources
 from trainers.training.workdir import WorkdirError
 
-COST = costs.Cost(weight=9000.0, seconds=3723.4, peak_bytes=1.5 * 2**30)._asdict()
+COST = resources.Cost(weight=9000.0, seconds=3723.4, peak_bytes=1.5 * 2**30)._asdict()
 
 
 def write_run(
@@ -153,6 +153,7 @@ def test_each_task_has_its_section_with_the_papers_numbers(tmp_path):
     ptb, text = report.table(report.read_runs(paths)).split("## text: ")
     assert ptb.startswith("## ptb: perplexity\n")
     assert "| *paper* | as published | 24M | - | 56.97 | - |" in ptb
+    assert "| *quoted* | AWD-LSTM | - | - | 58.80 | - |" in ptb
     assert "| two |" in text and "*paper*" not in text
 
 

@@ -15,9 +15,8 @@ from keras_trellis.core.convolution import (
     time_steps,
 )
 from keras_trellis.engine import schedule
-from keras_trellis.engine.schedule import Grid
-from keras_trellis.engine.strides import take_steps
-from keras_trellis.layers.inputs import count_outputs
+from keras_trellis.engine.schedule import Grid, take_steps
+from keras_trellis.layers.inputs import check_not_stateful, count_outputs
 from keras_trellis.layers.recurrent import deserialized, serialized
 from keras_trellis.layers.sequence import SequenceLayer
 from keras_trellis.types import Number, State
@@ -108,6 +107,35 @@ class Block(keras.layers.Layer):
         }
 
 
+class DroppingBlock(Block):
+    """A block that drops numbers in training.
+
+    Args:
+        units: channels of the outputs.
+        dropout: rate at which numbers are dropped.
+        seed: of the dropout masks.
+        kernel_initializer: of all kernels.
+        **kwargs: as for `Block`.
+    """
+
+    def __init__(
+        self,
+        units: int,
+        *,
+        dropout: float = 0.0,
+        seed: int | None = None,
+        kernel_initializer: Any = "glorot_uniform",
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(units, kernel_initializer, **kwargs)
+        self.dropout, self.seed = dropout, seed
+        self.drop = keras.layers.Dropout(dropout, seed=seed, dtype=self.dtype_policy)
+
+    def get_config(self) -> dict[str, Any]:
+        """Returns the constructor's arguments."""
+        return super().get_config() | {"dropout": self.dropout, "seed": self.seed}
+
+
 @keras.saving.register_keras_serializable("trainers")
 class CausalLayer(SequenceLayer):
     """Blocks, one above the other, whose outputs depend on finitely many time steps.
@@ -137,10 +165,7 @@ class CausalLayer(SequenceLayer):
         if kwargs.get("dtype") is None:
             kwargs["dtype"] = blocks[0].dtype_policy
         super().__init__(**kwargs)
-        if self.stateful:
-            raise ValueError(
-                "`stateful` must be False: `stream` continues sequences. Received: stateful=True"
-            )
+        check_not_stateful(self)
         self.blocks = blocks
         self.dropout = dropout
         self.drop = keras.layers.SpatialDropout1D(

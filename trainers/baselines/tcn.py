@@ -11,16 +11,16 @@ import tensorflow as tf
 
 from keras_trellis.core.convolution import causal_convolution, pad_left, zeros
 from keras_trellis.engine import schedule
-from keras_trellis.engine.schedule import Grid
-from keras_trellis.engine.strides import Steps, strided_convolution, take_steps
+from keras_trellis.engine.convolution import strided_convolution
+from keras_trellis.engine.schedule import Grid, Steps, take_steps
 from keras_trellis.types import Number
-from trainers.baselines.causal import Block
+from trainers.baselines.causal import DroppingBlock
 
 _CONVOLUTIONS = 2
 
 
 @keras.saving.register_keras_serializable("trainers")
-class TemporalBlock(Block):
+class TemporalBlock(DroppingBlock):
     """Two dilated causal convolutions with ReLU and dropout, and a shortcut around both.
 
     A shortcut between different numbers of channels is a
@@ -33,29 +33,16 @@ class TemporalBlock(Block):
         units: channels of the outputs.
         kernel_size: taps of each convolution.
         dilation_rate: the distance between two taps in time steps.
-        dropout: rate at which numbers are dropped after each convolution.
-        seed: of the dropout masks.
-        kernel_initializer: of all kernels.
-        **kwargs: `name`, `dtype` and `trainable` of every Keras layer.
+        **kwargs: as for `DroppingBlock`, which drops after each convolution.
     """
 
     def __init__(
-        self,
-        units: int,
-        kernel_size: int,
-        dilation_rate: int = 1,
-        *,
-        dropout: float = 0.0,
-        seed: int | None = None,
-        kernel_initializer: Any = "glorot_uniform",
-        **kwargs: Any,
+        self, units: int, kernel_size: int, dilation_rate: int = 1, **kwargs: Any
     ) -> None:
-        super().__init__(units, kernel_initializer, **kwargs)
+        super().__init__(units, **kwargs)
         self.kernel_size, self.dilation_rate = kernel_size, dilation_rate
-        self.dropout, self.seed = dropout, seed
         self._steps = (kernel_size - 1) * dilation_rate
         self.reach = _CONVOLUTIONS * self._steps
-        self.drop = keras.layers.Dropout(dropout, seed=seed, dtype=self.dtype_policy)
 
     def build(self, sequences_shape: Any) -> None:
         """Creates the variables for sequences `[B, T, p]`."""
@@ -168,6 +155,4 @@ class TemporalBlock(Block):
         return super().get_config() | {
             "kernel_size": self.kernel_size,
             "dilation_rate": self.dilation_rate,
-            "dropout": self.dropout,
-            "seed": self.seed,
         }

@@ -9,13 +9,13 @@ import keras
 import tensorflow as tf
 
 from keras_trellis.core.convolution import pad_left, time_steps
-from trainers.baselines.causal import Block
+from trainers.baselines.causal import Block, DroppingBlock
 
 EXPANSION = 4  # hidden channels of the two dense layers, in units; Vaswani et al.
 
 
 @keras.saving.register_keras_serializable("trainers")
-class AttentionBlock(Block):
+class AttentionBlock(DroppingBlock):
     """Causal attention to the last steps, then two dense layers, each with a shortcut around it.
 
     A learned number for each head and distance joins the scores of the attention. So a position is
@@ -29,26 +29,12 @@ class AttentionBlock(Block):
         units: channels of inputs and outputs.
         heads: attention heads; each has `units // heads` channels.
         context: how many time steps a step attends to, its own included.
-        dropout: rate at which numbers are dropped before they join a shortcut.
-        seed: of the dropout masks.
-        kernel_initializer: of all kernels.
-        **kwargs: `name`, `dtype` and `trainable` of every Keras layer.
+        **kwargs: as for `DroppingBlock`, which drops before a shortcut is joined.
     """
 
-    def __init__(
-        self,
-        units: int,
-        heads: int,
-        context: int,
-        *,
-        dropout: float = 0.0,
-        seed: int | None = None,
-        kernel_initializer: Any = "glorot_uniform",
-        **kwargs: Any,
-    ) -> None:
-        super().__init__(units, kernel_initializer, **kwargs)
+    def __init__(self, units: int, heads: int, context: int, **kwargs: Any) -> None:
+        super().__init__(units, **kwargs)
         self.heads, self.context = heads, context
-        self.dropout, self.seed = dropout, seed
         self.head_units = units // heads
         self.reach = context - 1
         inner = heads * self.head_units
@@ -61,7 +47,6 @@ class AttentionBlock(Block):
         self.join = self._dense(units, "join")
         self.hidden = self._dense(EXPANSION * units, "hidden", activation="gelu")
         self.output_dense = self._dense(units, "output")
-        self.drop = keras.layers.Dropout(dropout, seed=seed, dtype=policy)
 
     def _dense(self, units: int, name: str, **arguments: Any) -> keras.layers.Dense:
         initializer = self.one_more_initializer()
@@ -133,8 +118,6 @@ class AttentionBlock(Block):
         return super().get_config() | {
             "heads": self.heads,
             "context": self.context,
-            "dropout": self.dropout,
-            "seed": self.seed,
         }
 
 

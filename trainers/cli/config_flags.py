@@ -175,7 +175,12 @@ def parse(
 
 def _check_schedule(config: Any, given: Sequence[str]) -> None:
     """Raises ValueError if a field of the schedule is given to a run that reads none."""
-    useless = [field for field in given if field.startswith("schedule.")]
+    # Averages begin after an epoch, which is a part of such a run too.
+    useless = [
+        field
+        for field in given
+        if field.startswith("schedule.") and field != "schedule.average_after"
+    ]
     stops = config.schedule.stop_after is not None
     if useless and (steps := config.training.steps) and not stops:
         raise ValueError(

@@ -9,7 +9,7 @@ from etils import epath
 
 from trainers.tasks.drawing import DrawingTask
 from trainers.tasks.meta import MetaTask
-from trainers.tasks.task import ImageTask, LanguageTask, Task
+from trainers.tasks.task import ImageTask, LanguageTask, SeriesTask, Task
 
 _Command = tuple[str, list[str]]
 """What a command does, and its module with its arguments."""
@@ -53,6 +53,10 @@ def _next(task: Task, path: epath.Path, data_dir: str | None) -> list[_Command]:
     if isinstance(task, DrawingTask):
         return [("score again", [*task.evaluation.split(), run, *data]), report]
     score = ("score again", ["trainers.evaluate", run, *data])
+    if isinstance(task, SeriesTask):
+        output = f"--output={name}.csv"
+        predict = [task.program, "--mode=predict", run, output, *data]
+        return [score, ("the answers as a table", predict), export, report]
     return [score, export, report] if isinstance(task, ImageTask) else [score, report]
 
 

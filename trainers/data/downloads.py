@@ -1,4 +1,4 @@
-"""Downloads: their folder, a quick test whether they can succeed, and errors with ways out."""
+"""Downloads: a quick test whether they can succeed, and errors with ways out."""
 
 import contextlib
 import threading
@@ -7,17 +7,8 @@ from collections.abc import Iterable, Iterator
 
 import tensorflow_datasets as tfds
 from absl import logging
-from etils import epath
 
-DEFAULT_CACHE_DIR = "~/.cache/keras_trellis"
 _PROBE_SECONDS = 10
-
-
-def cache_folder(cache_dir: epath.PathLike | None) -> epath.Path:
-    """Returns the folder of downloads and of files made from them; None: the default."""
-    return epath.Path(
-        DEFAULT_CACHE_DIR if cache_dir is None else cache_dir
-    ).expanduser()
 
 
 @contextlib.contextmanager

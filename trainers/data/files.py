@@ -17,7 +17,14 @@ from trainers.data.stores import as_path, is_store
 
 # What the system says of a path where nothing is.
 _ABSENT = (errno.ENOENT, errno.ENOTDIR, errno.ENAMETOOLONG, errno.ELOOP)
+DEFAULT_CACHE_DIR = "~/.cache/keras_trellis"
 CHECKSUM = "checksum"  # the field of a JSON file that `write_json` adds
+
+
+def cache_folder(cache_dir: epath.PathLike | None) -> epath.Path:
+    """Returns the folder of downloads and of files made from texts; None: the default."""
+    folder = DEFAULT_CACHE_DIR if cache_dir is None else cache_dir
+    return epath.Path(folder).expanduser()
 
 
 def check_regular(path: epath.PathLike, flag: str | None = None) -> None:

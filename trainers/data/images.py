@@ -20,7 +20,7 @@ import tensorflow_datasets as tfds
 from absl import logging
 from etils import epath
 
-from trainers.data import downloads, image_files
+from trainers.data import downloads, files, image_files
 from trainers.data.image_files import SPLITS, Images
 
 _BATCH = 1000  # images, in reading what tensorflow-datasets has prepared
@@ -151,7 +151,7 @@ def load(
         source: which images.
         data_dir: the folder of the files; None to download the published ones.
         cache_dir: a local folder for downloads, which may be deleted at any time; None:
-            `downloads.DEFAULT_CACHE_DIR`.
+            `files.DEFAULT_CACHE_DIR`.
 
     Raises:
         ValueError: a file is missing or not valid, or there is nothing to download.
@@ -162,7 +162,7 @@ def load(
         for split in SPLITS:
             _check(source, split, parts[split])
     elif source.builder is not None:
-        cache = downloads.cache_folder(cache_dir)
+        cache = files.cache_folder(cache_dir)
         parts = _prepared(source, source.builder, cache)
     else:
         raise ValueError(

@@ -142,16 +142,26 @@ class DrawnWindows:
         lengths = tf.constant(self.lengths)
 
         def bounds(step: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-            seeds = tf.stack([self.seed, step // self.count])
-            draws = tf.random.stateless_uniform(
-                [self.count], seeds, dtype="float64", alg="philox"
-            )
-            ordered = tf.gather(lengths, tf.argsort(draws, stable=True))
+            ordered = self._ordered(lengths, step // self.count)
             index = step % self.count
             stop = tf.cumsum(ordered)[index]
             return stop - ordered[index], stop
 
         return bounds
+
+    def epoch_bounds(self, epoch: int) -> np.ndarray:
+        """Returns the ranges [start, stop) of the windows of an epoch from 0 on, `[count, 2]`."""
+        ordered = self._ordered(self.lengths, tf.constant(epoch, "int64")).numpy()
+        stops = np.cumsum(ordered)
+        return np.stack([stops - ordered, stops], axis=-1)
+
+    def _ordered(self, lengths: Any, epoch: tf.Tensor) -> tf.Tensor:
+        """Returns the lengths in the order of an epoch."""
+        seeds = tf.stack([self.seed, epoch])
+        draws = tf.random.stateless_uniform(
+            [self.count], seeds, dtype="float64", alg="philox"
+        )
+        return tf.gather(lengths, tf.argsort(draws, stable=True))
 
 
 def windows_dataset(

@@ -10,7 +10,7 @@ from ml_collections import ConfigDict
 from trainers.data.sequences import SequenceData
 from trainers.drawing.model import DRAW
 from trainers.training.examples import ShuffledExamples
-from trainers.training.stages import WHOLE
+from trainers.training.schedules import WHOLE
 
 
 class Score(NamedTuple):

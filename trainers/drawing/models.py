@@ -8,8 +8,8 @@ import numpy as np
 from ml_collections import ConfigDict
 
 from trainers.drawing.model import DRAW
-from trainers.models import counting
 from trainers.models.cells import CELLS
+from trainers.models.kinds import count_parameters
 from trainers.training import memory
 
 
@@ -49,7 +49,7 @@ def check(config: ConfigDict, shape: Sequence[int]) -> None:
 
 def parameters(config: ConfigDict, shape: Sequence[int]) -> int:
     """Returns the number of trainable parameters; the model need not be built."""
-    return counting.parameters(functools.partial(build, config, shape))
+    return count_parameters(functools.partial(build, config, shape))
 
 
 def need(config: ConfigDict, shape: Sequence[int]) -> memory.Need:

@@ -78,22 +78,27 @@ class LanguageModeling(TrainedLayer):
         """Returns the loss summed over the scored targets, their number, the state, the terms.
 
         Args:
-            batch: this replica's rows of (ids, targets).
+            batch: this replica's rows of (ids, targets); and where these are padded, to which
+                length they are valid.
             state: this replica's rows of the carried state, or ().
             depth: how many levels train; None: all.
         """
-        ids, targets = batch
+        ids, targets, *length = batch
         horizon = self._config.data.horizon
+        mask = _valid(ids, *length) if length else None
         terms, carried = self.model.loss_terms(
             ids,
             targets,
             initial_state=state or None,
+            mask=mask,
             training=True,
             discard=horizon,
             depth=depth,
         )
         total = tf.add_n(list(terms))
         scored = tf.cast(tf.size(targets[:, horizon:]), total.dtype)
+        if mask is not None:
+            scored = tf.reduce_sum(tf.cast(mask[:, horizon:], total.dtype))
         sums = {name: term * scored for name, term in terms._asdict().items()}
         # A loop in TensorFlow needs the nesting that it began with.
         flat = tf.nest.flatten(carried)
@@ -111,6 +116,12 @@ class LanguageModeling(TrainedLayer):
             self._measure.name: self._measure.from_nats(nats),
             "loss": metrics["loss"],
         }
+
+
+def _valid(ids: tf.Tensor, length: tf.Tensor) -> tf.Tensor:
+    """Returns which steps of ids `[B, T]` come before a length, bool `[B, T]`."""
+    valid = tf.range(tf.shape(ids)[1]) < length
+    return tf.broadcast_to(valid, tf.shape(ids))
 
 
 def _windows(config: ConfigDict, length: int) -> streams.AnyWindows:

@@ -7,15 +7,19 @@ Kuo et al. 2020 exchange the cell.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import keras
 import tensorflow as tf
 
 from keras_trellis import arguments
+from trainers.learned_optimizers.gated import GatedUpdate
+
+ADDED, GATED = UPDATES = ("added", "gated")
+_SCALE = 0.1
 
 States: TypeAlias = list[list[tf.Tensor]]
-"""The states of each cell, each `[coordinates, width]`."""
+"""The states of each cell, then those of a gated update, each `[coordinates, width]`."""
 Loss: TypeAlias = Callable[[tf.Tensor, Any], tf.Tensor]
 """Takes coordinates and the number of the step; returns a number, or one for each of several."""
 
@@ -42,21 +46,42 @@ def preprocess(gradients: tf.Tensor, p: float = 10.0) -> tf.Tensor:
     return tf.stack([first, second], axis=-1)
 
 
+class Point(NamedTuple):
+    """Where a step begins.
+
+    Attributes:
+        theta: the coordinates, `[..., size]`.
+        losses: the loss of each row of them, `[...]`; or one of all.
+        gradient: of the losses by theta.
+    """
+
+    theta: tf.Tensor
+    losses: tf.Tensor
+    gradient: tf.Tensor
+
+
 @keras.saving.register_keras_serializable("trainers")
 class UpdateNetwork(keras.layers.Layer):
     """Maps gradients to updates, coordinate by coordinate.
 
     The same network takes each coordinate for itself: preprocessing, cells on top of each other,
-    and a dense layer to one number, which `scale` multiplies. An untrained network moves nothing:
-    the dense layer begins at 0.
+    and what makes an update of their output.
+
+    - "added": theta + `scale` * (W h + b), a dense layer to one number. An untrained network moves
+      nothing: the dense layer begins at 0.
+    - "gated": f * theta - i * gradient, `GatedUpdate`. The network then reads the loss too, and an
+      untrained one is gradient descent.
 
     Args:
         cells: Keras cells, the lowest first. Default: two
             `keras.layers.LSTMCell(20)`, the published ones.
-        scale: of the updates.
-        projection: the inputs of the lowest cell, which a dense layer makes of the two
-            preprocessed numbers; None: it reads these. A cell whose gates see its memory through
-            its inputs, such as an IHC-LSTM, needs a projection.
+        update: "added" (Andrychowicz et al. 2016) or "gated" (Ravi and Larochelle 2017).
+        scale: of added updates; None: 0.1. With gates it must be None: they say how far a step
+            goes.
+        projection: the inputs of the lowest cell, which a dense layer makes of the preprocessed
+            numbers, two of the gradient and, with gates, two of the loss; None: it reads these. A
+            cell whose gates see its memory through its inputs, such as an IHC-LSTM, needs a
+            projection.
         p: as in `preprocess`.
         **kwargs: those of `keras.layers.Layer`.
 
@@ -68,18 +93,16 @@ class UpdateNetwork(keras.layers.Layer):
         self,
         cells: Sequence[keras.layers.Layer] | None = None,
         *,
-        scale: float = 0.1,
+        update: str = ADDED,
+        scale: float | None = None,
         projection: int | None = None,
         p: float = 10.0,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
-        for name, value in (("scale", scale), ("p", p)):
-            if not 0 < value < float("inf"):
-                raise ValueError(
-                    f"`{name}` must be a finite number above 0. Received: {name}={value!r}"
-                )
-        self.scale, self.p = scale, p
+        self.update = _checked_update(update)
+        self.scale = _checked_scale(scale, update)
+        self.p = _above_zero("p", p)
         policy = self.dtype_policy
         if cells is None:
             cells = [keras.layers.LSTMCell(20, dtype=policy) for _ in range(2)]
@@ -88,17 +111,22 @@ class UpdateNetwork(keras.layers.Layer):
         if projection is not None:
             units = arguments.positive("projection", projection)
             self.projection = keras.layers.Dense(units, name="projection", dtype=policy)
-        # From a random start most updates have one sign, whatever the gradients: step after step
-        # they move all weights one way, until the relus of a network are 0.
-        self.output_layer = keras.layers.Dense(
-            1, kernel_initializer="zeros", name="output", dtype=policy
-        )
+        self.gates: GatedUpdate | None = None
+        self.output_layer: Any = None
+        if update == GATED:
+            self.gates = GatedUpdate(name="gates", dtype=policy)
+        else:
+            # From a random start most updates have one sign, whatever the gradients: step after
+            # step they move all weights one way, until the relus of a network are 0.
+            self.output_layer = keras.layers.Dense(
+                1, kernel_initializer="zeros", name="output", dtype=policy
+            )
         self.build()
 
     def build(self, inputs_shape: Any = None) -> None:
         """Creates the variables; the number of coordinates does not matter."""
         del inputs_shape
-        size = 2
+        size = 4 if self.gates else 2
         if self.projection:
             self.projection.build((None, size))
             size = self.projection.units
@@ -106,13 +134,14 @@ class UpdateNetwork(keras.layers.Layer):
             if not cell.built:
                 cell.build((None, size))
             size = _checked_width(cell, size)
-        self.output_layer.build((None, size))
+        (self.gates or self.output_layer).build((None, size))
         self.built = True
 
     def get_config(self) -> dict[str, Any]:
         """Returns the constructor's arguments."""
         own = {
             "cells": [keras.saving.serialize_keras_object(cell) for cell in self.cells],
+            "update": self.update,
             "scale": self.scale,
             "projection": self.projection and self.projection.units,
             "p": self.p,
@@ -127,23 +156,55 @@ class UpdateNetwork(keras.layers.Layer):
 
     def initial_states(self, coordinates: Any) -> States:
         """Returns the states at the start, for a number of coordinates."""
-        return [_states(cell, coordinates) for cell in self.cells]
+        states = [_states(cell, coordinates) for cell in self.cells]
+        if self.gates:
+            states.append(self.gates.initial_state(coordinates))
+        return states
 
-    def call(self, gradients: tf.Tensor, states: States) -> tuple[tf.Tensor, States]:
+    def call(
+        self,
+        gradients: tf.Tensor,
+        states: States,
+        theta: tf.Tensor | None = None,
+        losses: tf.Tensor | None = None,
+    ) -> tuple[tf.Tensor, States]:
         """Returns the updates to add, `[coordinates]`, and the next states.
 
         Args:
-            gradients: `[coordinates]`. No gradient flows back into them.
+            gradients: `[coordinates]`. No gradient flows back into them, nor into the losses.
             states: from `initial_states` or the step before.
+            theta: `[coordinates]`, which gates alone read.
+            losses: `[coordinates]`, the loss that each coordinate belongs to; gates alone read it.
         """
-        values = preprocess(tf.stop_gradient(gradients), self.p)
+        gradients = tf.stop_gradient(gradients)
+        values = preprocess(gradients, self.p)
+        if self.gates:
+            seen = preprocess(tf.stop_gradient(losses), self.p)
+            values = tf.concat([values, seen], -1)
         if self.projection:
             values = self.projection(values)
         after = []
-        for cell, before in zip(self.cells, states, strict=True):
+        for cell, before in zip(self.cells, states, strict=False):  # gates are the last
             values, state = cell(values, before)
             after.append(list(state))
+        if self.gates:
+            updates, gates = self.gates(values, gradients, theta, states[-1])
+            return updates, [*after, gates]
         return self.scale * self.output_layer(values)[:, 0], after
+
+
+def step(
+    network: UpdateNetwork, point: Point, states: States
+) -> tuple[tf.Tensor, States]:
+    """Returns what a network adds to coordinates of any shape, and the next states."""
+    theta, losses, gradient = point
+    missing = len(theta.shape) - len(losses.shape)
+    losses = tf.reshape(losses, tf.concat([tf.shape(losses), [1] * missing], 0))
+    losses = tf.broadcast_to(losses, tf.shape(theta))
+    flat = (tf.reshape(values, [-1]) for values in (theta, losses, gradient))
+    theta, losses, gradient = flat
+    updates, states = network(gradient, states, theta, losses)
+    return tf.reshape(updates, tf.shape(point.theta)), states
 
 
 def unroll(
@@ -167,11 +228,11 @@ def unroll(
         a constant to whoever differentiates these, as in the published program.
     """
     losses = []
-    _, gradient = value_and_gradient(loss, theta, 0)
-    for step in range(1, steps + 1):
-        updates, states = network(tf.reshape(gradient, [-1]), states)
-        theta += tf.reshape(updates, tf.shape(theta))
-        value, gradient = value_and_gradient(loss, theta, step)
+    value, gradient = value_and_gradient(loss, theta, 0)
+    for number in range(1, steps + 1):
+        updates, states = step(network, Point(theta, value, gradient), states)
+        theta += updates
+        value, gradient = value_and_gradient(loss, theta, number)
         losses.append(value)
     return tf.stack(losses), theta, states
 
@@ -184,6 +245,31 @@ def value_and_gradient(
         tape.watch(theta)
         value = loss(theta, step)
     return value, tape.gradient(value, theta)
+
+
+def _checked_update(update: str) -> str:
+    if update not in UPDATES:
+        raise arguments.refusal("update", update, f"one of {UPDATES}")
+    return update
+
+
+def _checked_scale(scale: float | None, update: str) -> float | None:
+    if update != GATED:
+        return _above_zero("scale", _SCALE if scale is None else scale)
+    if scale is not None:
+        raise ValueError(
+            "`scale` must be None with update='gated', whose gates say how far a step goes. "
+            f"Received: scale={scale!r}"
+        )
+    return None
+
+
+def _above_zero(name: str, value: float) -> float:
+    if not 0 < value < float("inf"):
+        raise ValueError(
+            f"`{name}` must be a finite number above 0. Received: {name}={value!r}"
+        )
+    return value
 
 
 def _states(cell: keras.layers.Layer, rows: Any) -> list[tf.Tensor]:

@@ -10,7 +10,7 @@ from ml_collections import ConfigDict
 from trainers.data import sequences
 from trainers.data.sequences import SequenceData
 from trainers.learned_optimizers import modeling, optimizees
-from trainers.learned_optimizers.core import UpdateNetwork
+from trainers.learned_optimizers.core import GATED, UpdateNetwork
 from trainers.learned_optimizers.modeling import MetaTraining, Score
 from trainers.learned_optimizers.optimizees import Images, Optimizee, Quadratics
 from trainers.learned_optimizers.optimizer import RecurrentOptimizer
@@ -25,6 +25,8 @@ from trainers.training.workdir import WorkdirError
 OPTIMIZER = "optimizer.npz"
 # Measured: the numbers that a step keeps for a unit of a cell, of a coordinate.
 _NUMBERS_A_UNIT = 18
+# Three gates and a candidate, which every cell needs again for the gradient.
+_LEAST_A_UNIT = 4
 
 
 class MetaExperiment(ExamplesExperiment):
@@ -57,9 +59,21 @@ class MetaExperiment(ExamplesExperiment):
     def need(self, config: ConfigDict) -> memory.Need:
         """Returns the memory that a truncation takes: each step keeps all gates."""
         data, model = config.data, config.model
-        coordinates = modeling.draws(config) * self._optimizees["train"].size
-        activations = coordinates * data.unroll * model.layers * model.units
-        return memory.training(config, 0, 0, _NUMBERS_A_UNIT * activations)
+        coordinates = modeling.draws(config) * self._size(config)
+        units = coordinates * data.unroll * model.layers * model.units
+        return memory.training(
+            config, 0, _LEAST_A_UNIT * units, _NUMBERS_A_UNIT * units
+        )
+
+    def _size(self, config: ConfigDict) -> int:
+        """Returns the coordinates of what a config optimizes."""
+        sizes = [
+            [values.data.get(name) for name in ("dimensions", *_SIZES)]
+            for values in (config, self._config)
+        ]
+        if sizes[0] == sizes[1]:
+            return self._optimizees["train"].size
+        return split_optimizees(config, self._data)["train"].size
 
     def build(self) -> UpdateNetwork:
         """Returns the network, built."""
@@ -122,7 +136,12 @@ def build(config: ConfigDict) -> UpdateNetwork:
         for number in range(model.layers)
     ]
     return UpdateNetwork(
-        cells, scale=model.scale, projection=model.projection, p=model.p, name="network"
+        cells,
+        update=model.update_rule,
+        scale=None if model.update_rule == GATED else model.scale,
+        projection=model.projection,
+        p=model.p,
+        name="network",
     )
 
 
@@ -163,10 +182,17 @@ def split_optimizees(
     splits = {split: _images(data, split) for split in sequences.SPLITS}
     splits["tuning"] = splits["validation"]
     size = config.data.batch_size
-    return {split: make(part, size, **changes) for split, part in splits.items()}
+    own = {name: config.data[name] for name in _SIZES if name in config.data}
+    own["classes"] = len(data.classes)
+    return {split: make(part, size, **own | changes) for split, part in splits.items()}
 
 
-_NETWORKS = {"mnist_mlp": "perceptrons", "cifar10_cnn": "convolutional"}
+_NETWORKS = {
+    "mnist_mlp": "perceptrons",
+    "cifar10_cnn": "convolutional",
+    "cifar10_resnet": "residual",
+}
+_SIZES = ("depth", "channels")
 
 
 def _images(data: SequenceData, split: str) -> Images:

@@ -13,7 +13,7 @@ from trainers.learned_optimizers import core, rules
 from trainers.learned_optimizers.core import UpdateNetwork
 from trainers.learned_optimizers.optimizees import Draw, Optimizee
 from trainers.training import schedules
-from trainers.training.stages import WHOLE
+from trainers.training.schedules import WHOLE
 
 SPLITS = {"validation": 2**31, "test": 2**31 + 1, "tuning": 2**31 + 2}
 """The seeds of draws that are no episodes; an episode's seed is its number."""

@@ -15,7 +15,7 @@ from etils import epath
 
 from trainers.data.files import write_atomically
 from trainers.data.stores import to_path
-from trainers.learned_optimizers.core import UpdateNetwork
+from trainers.learned_optimizers.core import ADDED, GATED, UpdateNetwork
 
 _CONFIG = "config"
 
@@ -27,22 +27,42 @@ class RecurrentOptimizer(keras.optimizers.Optimizer):
     All coordinates of the model are rows of one batch. Their states are variables of the
     optimizer, so they are saved with the model. The network does not change.
 
+    A gated update reads the loss. `fit` gives it to `scale_loss`; a loop of your own calls
+    `optimizer.scale_loss(loss)` before `apply`.
+
     Args:
-        network: what computes the updates; a new one has yet to be trained.
+        network: what computes the updates; a new one has yet to be trained. None: a new one with
+            its defaults.
         name: of the optimizer.
+        update: the network's update, "added" or "gated". Default: that of `network`, or "added".
 
     Raises:
-        ValueError: from `build` or `apply`: variables are of another type than the network, a
-            gradient is sparse or missing, or there are several replicas.
+        ValueError: `update` is not that of `network`. From `build` or `apply`: a variable is
+            frozen, or of another type than the network, a gradient is sparse or missing, there are
+            several replicas, or a gated update has been given no loss.
     """
 
     def __init__(
-        self, network: UpdateNetwork, name: str = "recurrent_optimizer"
+        self,
+        network: UpdateNetwork | None = None,
+        name: str = "recurrent_optimizer",
+        *,
+        update: str | None = None,
     ) -> None:
         # The network decides how far a step goes; Keras asks for a rate.
         super().__init__(learning_rate=1.0, name=name)
+        network = network or UpdateNetwork(update=update or ADDED)
+        if update not in (None, network.update):
+            raise ValueError(
+                f"`update` must be None or {network.update!r}, that of `network`. "
+                f"Received: update={update!r}"
+            )
         self.network = network
         self.states: list[list[keras.Variable]] = []
+        self._is_gated = network.update == GATED
+        self._has_loss = False
+        if self._is_gated:
+            self.loss = self.add_variable((), dtype=network.compute_dtype, name="loss")
 
     def build(self, variables: Sequence[keras.Variable]) -> None:
         """Creates the states for the coordinates of a model's variables."""
@@ -50,6 +70,11 @@ class RecurrentOptimizer(keras.optimizers.Optimizer):
             return
         dtype = self.network.compute_dtype
         for variable in variables:
+            if not variable.trainable:
+                raise ValueError(
+                    "the variables must be trainable: an update moves them even where the gradient "
+                    f"is 0. Received: {variable.path}, which is frozen"
+                )
             if keras.backend.standardize_dtype(variable.dtype) != dtype:
                 raise ValueError(
                     f"the variables must be {dtype}, as the optimizer's network is. "
@@ -62,6 +87,13 @@ class RecurrentOptimizer(keras.optimizers.Optimizer):
         for number, cell in enumerate(self.network.initial_states(total)):
             own = [self._add_state(f"cell_{number}_{i}", s) for i, s in enumerate(cell)]
             self.states.append(own)
+
+    def scale_loss(self, loss: Any) -> Any:
+        """Takes the loss of the next step, and returns it scaled, as Keras asks for."""
+        if self._is_gated:
+            self.loss.assign(loss)
+            self._has_loss = True
+        return super().scale_loss(loss)
 
     def _add_state(self, name: str, state: tf.Tensor) -> keras.Variable:
         return self.add_variable(state.shape, dtype=state.dtype.name, name=name)
@@ -78,11 +110,14 @@ class RecurrentOptimizer(keras.optimizers.Optimizer):
         if trainable_variables is not None:
             self.build(trainable_variables)
         variables = self._trained()
+        if trainable_variables is not None:
+            grads = _in_order(grads, trainable_variables, variables)
         _check(grads, variables)
         sizes = [math.prod(variable.shape) for variable in variables]
-        flat = tf.concat([tf.reshape(gradient, [-1]) for gradient in grads], 0)
+        gradients = _flat(grads)
         before = [[state.value for state in cell] for cell in self.states]
-        updates, after = self.network(flat, before)
+        further = self._gated_inputs(variables)
+        updates, after = self.network(gradients, before, *further)
         parts = tf.split(updates, sizes)
         for variable, part in zip(variables, parts, strict=True):
             variable.assign_add(tf.reshape(part, variable.shape))
@@ -90,6 +125,20 @@ class RecurrentOptimizer(keras.optimizers.Optimizer):
             for state, value in zip(cell, values, strict=True):
                 state.assign(value)
         self.iterations.assign_add(1)
+
+    def _gated_inputs(
+        self, variables: Sequence[keras.Variable]
+    ) -> tuple[tf.Tensor, ...]:
+        """Returns the coordinates and the loss of each, which a gated update reads."""
+        if not self._is_gated:
+            return ()
+        if not self._has_loss:
+            raise ValueError(
+                "a gated update reads the loss: call `scale_loss(loss)` before `apply`. "
+                "Received: no loss"
+            )
+        theta = _flat(variables)
+        return theta, tf.fill(tf.shape(theta), self.loss.value)
 
     def get_config(self) -> dict[str, Any]:
         """Returns the constructor's arguments; the network's weights are not among them."""
@@ -132,6 +181,38 @@ class RecurrentOptimizer(keras.optimizers.Optimizer):
                 f"{path} must be a file of RecurrentOptimizer.save. Received: {error!r}"
             ) from error
         return cls(network)
+
+
+def _flat(tensors: Sequence[Any]) -> tf.Tensor:
+    """Returns all numbers of tensors, one after the other."""
+    return tf.concat(
+        [tf.reshape(tf.convert_to_tensor(tensor), [-1]) for tensor in tensors], 0
+    )
+
+
+def _in_order(
+    gradients: Sequence[Any],
+    given: Sequence[keras.Variable],
+    variables: Sequence[keras.Variable],
+) -> list[Any]:
+    """Returns the gradients of the given variables in the order in which states are of them."""
+    by_variable = {
+        id(variable): gradient
+        for variable, gradient in zip(given, gradients, strict=True)
+    }
+    own = {id(variable) for variable in variables}
+    for what, some, others in (
+        ("no gradient for", variables, by_variable),
+        ("a gradient for", given, own),
+    ):
+        for variable in some:
+            if id(variable) not in others:
+                raise ValueError(
+                    "RecurrentOptimizer moves the variables that it was built for, all of them. "
+                    f"Received: {what} {variable.path}; compile the model again after a layer was "
+                    "frozen or released"
+                )
+    return [by_variable[id(variable)] for variable in variables]
 
 
 def _check(gradients: Sequence[Any], variables: Sequence[Any]) -> None:

@@ -14,6 +14,7 @@ from trainers.learned_optimizers.evaluation import Outcome
 from trainers.training import pages, progress
 
 TABLE, PICTURE, POINTS = "evaluation.md", "evaluation.png", "points.csv"
+MEANS = "means.png"
 _TITLES = (
     *("setting", "optimizer", "rate", "median last loss", "10 %", "90 %"),
     *("mean over the steps", "draws", "not finite"),
@@ -22,7 +23,7 @@ _COLUMNS = ("setting", "optimizer", "draw", "step", "loss")
 
 
 def write(path: epath.Path, outcomes: Sequence[Outcome], line: str) -> str:
-    """Writes the table, the picture and the points; returns the table.
+    """Writes the table, the pictures and the points; returns the table.
 
     Args:
         path: the folder, which exists.
@@ -30,10 +31,12 @@ def write(path: epath.Path, outcomes: Sequence[Outcome], line: str) -> str:
         line: the command.
     """
     text = markdown(outcomes)
-    page = f"# Learned optimizers\n\nWritten by `{line}`.\n\n{text}\n\n![]({PICTURE})\n"
+    pictures = f"![]({PICTURE})\n\n![]({MEANS})\n"
+    page = f"# Learned optimizers\n\nWritten by `{line}`.\n\n{text}\n\n{pictures}"
     write_text(path / TABLE, page)
     write_text(path / POINTS, points(outcomes))
     progress.save_picture(draw(outcomes), path / PICTURE)
+    progress.save_picture(draw(outcomes, means=True), path / MEANS)
     return text
 
 
@@ -69,8 +72,13 @@ def points(outcomes: Sequence[Outcome]) -> str:
     return pages.csv_text(rows)
 
 
-def draw(outcomes: Sequence[Outcome]) -> figure.Figure:
-    """Draws a panel for each setting: medians, and bands from 10 % to 90 % of the draws."""
+def draw(outcomes: Sequence[Outcome], means: bool = False) -> figure.Figure:
+    """Draws a panel for each setting: medians, and bands from 10 % to 90 % of the draws.
+
+    Args:
+        outcomes: from `evaluation.evaluate`.
+        means: whether to draw the means over the draws alone, as Kuo et al. (2020) do in Figure 3.
+    """
     names = list(dict.fromkeys(outcome.setting for outcome in outcomes))
     columns = math.ceil(math.sqrt(len(names)))
     rows = math.ceil(len(names) / columns)
@@ -78,22 +86,25 @@ def draw(outcomes: Sequence[Outcome]) -> figure.Figure:
     picture = figure.Figure(figsize=size, layout="constrained")
     panels = picture.subplots(rows, columns, squeeze=False).ravel()
     for axes, name in zip(panels, names, strict=False):
-        _draw_setting(
-            axes, [outcome for outcome in outcomes if outcome.setting == name]
-        )
+        chosen = [outcome for outcome in outcomes if outcome.setting == name]
+        _draw_setting(axes, chosen, means)
     for axes in panels[len(names) :]:
         axes.set_axis_off()
     panels[0].legend(fontsize=8)
     return picture
 
 
-def _draw_setting(axes: Any, outcomes: Sequence[Outcome]) -> None:
+def _draw_setting(axes: Any, outcomes: Sequence[Outcome], means: bool) -> None:
     most = 2 * max(float(np.median(outcome.losses[0])) for outcome in outcomes)
     for outcome in outcomes:
-        low, median, high = (np.minimum(line, most) for line in outcome.quantiles())
+        low, middle, high = (np.minimum(line, most) for line in outcome.quantiles())
+        if means:  # infinite where a draw is; that is above the picture
+            middle = np.minimum(outcome.losses.mean(axis=1), most)
         style = "--" if outcome.rate is not None else "-"
-        (line,) = axes.plot(median, style, label=outcome.optimizer, linewidth=1.2)
-        steps = np.arange(len(median))
-        axes.fill_between(steps, low, high, color=line.get_color(), alpha=0.1)
-    axes.set(title=outcomes[0].setting, xlabel="step", ylabel="loss", yscale="log")
+        (line,) = axes.plot(middle, style, label=outcome.optimizer, linewidth=1.2)
+        if not means:
+            steps = np.arange(len(middle))
+            axes.fill_between(steps, low, high, color=line.get_color(), alpha=0.1)
+    label = "mean loss" if means else "loss"
+    axes.set(title=outcomes[0].setting, xlabel="step", ylabel=label, yscale="log")
     axes.grid(alpha=0.25)

@@ -7,7 +7,8 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from trainers.learned_optimizers.core import UpdateNetwork, value_and_gradient
+from trainers.learned_optimizers import core
+from trainers.learned_optimizers.core import Point, UpdateNetwork, value_and_gradient
 from trainers.learned_optimizers.optimizees import Draw
 
 
@@ -16,12 +17,12 @@ class Rule(NamedTuple):
 
     Attributes:
         start: takes coordinates `[draws, size]`; returns the state, tensors.
-        update: takes gradients `[draws, size]`, the state and the step, counted from 1; returns
-            what to add to the coordinates, and the next state.
+        update: takes where a step begins, the state and the step, counted from 1; returns what to
+            add to the coordinates, and the next state.
     """
 
     start: Callable[[tf.Tensor], Any]
-    update: Callable[[tf.Tensor, Any, tf.Tensor], tuple[tf.Tensor, Any]]
+    update: Callable[[Point, Any, tf.Tensor], tuple[tf.Tensor, Any]]
 
 
 def learned(network: UpdateNetwork) -> Rule:
@@ -30,25 +31,22 @@ def learned(network: UpdateNetwork) -> Rule:
     def start(theta: tf.Tensor) -> Any:
         return network.initial_states(tf.size(theta))
 
-    def update(gradient: tf.Tensor, state: Any, step: tf.Tensor) -> tuple:
-        del step
-        updates, state = network(tf.reshape(gradient, [-1]), state)
-        return tf.reshape(updates, tf.shape(gradient)), state
-
-    return Rule(start, update)
+    return Rule(start, lambda point, state, _: core.step(network, point, state))
 
 
 def sgd(rate: tf.Tensor) -> Rule:
     """Returns gradient descent; the rate, here as below, is `[draws, 1]`."""
-    return Rule(lambda theta: (), lambda gradient, state, _: (-rate * gradient, state))
+    return Rule(
+        lambda theta: (), lambda point, state, _: (-rate * point.gradient, state)
+    )
 
 
 def momentum(rate: tf.Tensor) -> Rule:
     """Returns gradient descent with a momentum of 0.9."""
 
-    def update(gradient: tf.Tensor, state: Any, _: tf.Tensor) -> tuple:
+    def update(point: Point, state: Any, _: tf.Tensor) -> tuple:
         (velocity,) = state
-        velocity = 0.9 * velocity - rate * gradient
+        velocity = 0.9 * velocity - rate * point.gradient
         return velocity, (velocity,)
 
     return Rule(lambda theta: (tf.zeros_like(theta),), update)
@@ -57,10 +55,10 @@ def momentum(rate: tf.Tensor) -> Rule:
 def rmsprop(rate: tf.Tensor) -> Rule:
     """Returns RMSprop, as Keras has it."""
 
-    def update(gradient: tf.Tensor, state: Any, _: tf.Tensor) -> tuple:
+    def update(point: Point, state: Any, _: tf.Tensor) -> tuple:
         (square,) = state
-        square = 0.9 * square + 0.1 * tf.square(gradient)
-        return -rate * gradient / tf.sqrt(square + 1e-7), (square,)
+        square = 0.9 * square + 0.1 * tf.square(point.gradient)
+        return -rate * point.gradient / tf.sqrt(square + 1e-7), (square,)
 
     return Rule(lambda theta: (tf.zeros_like(theta),), update)
 
@@ -68,11 +66,11 @@ def rmsprop(rate: tf.Tensor) -> Rule:
 def adam(rate: tf.Tensor) -> Rule:
     """Returns Adam, of Kingma and Ba 2015."""
 
-    def update(gradient: tf.Tensor, state: Any, step: tf.Tensor) -> tuple:
+    def update(point: Point, state: Any, step: tf.Tensor) -> tuple:
         mean, square = state
-        mean = 0.9 * mean + 0.1 * gradient
-        square = 0.999 * square + 0.001 * tf.square(gradient)
-        power = tf.cast(step, gradient.dtype)
+        mean = 0.9 * mean + 0.1 * point.gradient
+        square = 0.999 * square + 0.001 * tf.square(point.gradient)
+        power = tf.cast(step, mean.dtype)
         unbiased = mean / (1 - 0.9**power)
         size = tf.sqrt(square / (1 - 0.999**power))
         return -rate * unbiased / (size + 1e-8), (mean, square)
@@ -94,7 +92,8 @@ def losses(rule: Rule, draw: Draw, steps: int) -> tf.Tensor:
 
     def step(number: tf.Tensor, theta: tf.Tensor, state: Any, recorded: Any) -> tuple:
         value, gradient = value_and_gradient(draw.loss, theta, number)
-        updates, state = rule.update(gradient, state, number + 1)
+        point = Point(theta, value, gradient)
+        updates, state = rule.update(point, state, number + 1)
         return number + 1, theta + updates, state, recorded.write(number, value)
 
     values = tf.TensorArray(draw.theta.dtype, steps + 1)

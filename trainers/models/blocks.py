@@ -33,20 +33,41 @@ class Fields:
     transformer: TransformerGroup = TransformerGroup()
 
 
-class Temporal(Kind):
+class Causal(Kind):
+    """A `CausalLayer` of blocks; a kind defines them by `blocks`."""
+
+    def build(self, model: ConfigDict, outputs: int, **settings: Any) -> CausalLayer:
+        """Returns the layer; its blocks have no recurrent kernel that an initializer is for."""
+        seed = settings.get("seed")
+        names = ("kernel_initializer", "dtype")
+        kernels = {name: settings[name] for name in names if name in settings}
+        blocks = self.blocks(model, outputs, seed, kernels)
+        dropout = settings.get("dropout", 0.0)
+        return CausalLayer(blocks, dropout=dropout, seed=seed, name="trellis")
+
+    def blocks(
+        self, model: ConfigDict, outputs: int, seed: int | None, kernels: dict[str, Any]
+    ) -> list[Any]:
+        """Returns the blocks, from the lowest up.
+
+        Args:
+            model: the group `model` of the config.
+            outputs: channels of the outputs.
+            seed: that of the layer, of which each block has another one.
+            kernels: the arguments that each block takes for its kernels.
+        """
+        raise NotImplementedError
+
+
+class Temporal(Causal):
     """`config.model.depth` residual blocks of a TCN, the last as wide as the outputs."""
 
     own: tuple[str, ...] = ("depth", "dilation_rate", "kernel_size")
 
-    def build(
-        self,
-        model: ConfigDict,
-        outputs: int,
-        dropout: float = 0.0,
-        seed: int | None = None,
-        **settings: Any,
-    ) -> CausalLayer:
-        """Returns a stack of blocks, whose dilations repeat as those of a trellis network."""
+    def blocks(
+        self, model: ConfigDict, outputs: int, seed: int | None, kernels: dict[str, Any]
+    ) -> list[Any]:
+        """Returns the blocks, whose dilations repeat as those of a trellis network."""
         dilations = itertools.cycle(model.dilation_rate)
         blocks = []
         for number, width in enumerate(widths(model.depth, model.units, outputs), 1):
@@ -57,10 +78,10 @@ class Temporal(Kind):
                 dropout=model.recurrent_dropout,
                 seed=offset(seed, number),
                 name=f"block_{number}",
-                **_kernel_settings(settings),
+                **kernels,
             )
             blocks.append(block)
-        return CausalLayer(blocks, dropout=dropout, seed=seed, name="trellis")
+        return blocks
 
     def activations(self, model: ConfigDict, batch: Batch) -> Activations:
         """Counts of each block its input with the past, and what ReLU returns.
@@ -72,21 +93,15 @@ class Temporal(Kind):
         return Activations(2 * channels, 7 * channels)
 
 
-class Attention(Kind):
+class Attention(Causal):
     """`config.model.layers` causal Transformer blocks between two dense layers."""
 
     own: tuple[str, ...] = ("layers",)
 
-    def build(
-        self,
-        model: ConfigDict,
-        outputs: int,
-        dropout: float = 0.0,
-        seed: int | None = None,
-        **settings: Any,
-    ) -> CausalLayer:
+    def blocks(
+        self, model: ConfigDict, outputs: int, seed: int | None, kernels: dict[str, Any]
+    ) -> list[Any]:
         """Returns the blocks; the outputs are normalised before the last dense layer."""
-        kernels = _kernel_settings(settings)
         blocks: list[Any] = [
             transformer.DenseBlock(model.units, name="inputs", **kernels)
         ]
@@ -103,7 +118,7 @@ class Attention(Kind):
         blocks.append(
             transformer.DenseBlock(outputs, normalize=True, name="outputs", **kernels)
         )
-        return CausalLayer(blocks, dropout=dropout, seed=seed, name="trellis")
+        return blocks
 
     def activations(self, model: ConfigDict, batch: Batch) -> Activations:
         """Counts dense layers, and the scores of each head before and after their softmax."""
@@ -118,9 +133,3 @@ class Attention(Kind):
         units, heads = values["model.units"], values["model.transformer.heads"]
         expected = f"at most config.model.units={units}"
         yield heads > units, "model.transformer.heads", expected
-
-
-def _kernel_settings(settings: dict[str, Any]) -> dict[str, Any]:
-    """Returns the settings that a block without a recurrent kernel has."""
-    has = ("kernel_initializer", "dtype")
-    return {name: value for name, value in settings.items() if name in has}

@@ -15,8 +15,8 @@ from keras_trellis.heads import (
     MixtureOfSoftmaxes,
     TiedSoftmax,
 )
-from trainers.models import counting
 from trainers.models.fields import COUNT, CUTOFFS, RATE, Rule, Values
+from trainers.models.kinds import count_parameters
 
 
 @dataclasses.dataclass(frozen=True)
@@ -73,7 +73,7 @@ class Kind(NamedTuple):
         """
         make = functools.partial(self.build, model, 0)
         table = (words, model.embedding_units)
-        return counting.parameters(make, (None, None, features), table)
+        return count_parameters(make, (None, None, features), table)
 
     def rules(self, values: Values) -> Iterator[Rule]:
         """Yields what a config with this head, and a layer of `output_units`, must not have."""

@@ -1,12 +1,15 @@
 """What every kind of layer has: it builds one, and says how large it is and what it refuses."""
 
 import functools
-from collections.abc import Iterator
+import math
+import random
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
 
+import keras
 from ml_collections import ConfigDict
 
-from trainers.models import counting
 from trainers.models.fields import Rule, Values
 
 
@@ -49,11 +52,13 @@ class Kind:
     Attributes:
         gated: whether `config.model.gate` chooses its gate.
         is_keras: whether its loop over time is Keras's own.
+        square: whether its inputs must have as many channels as its outputs.
         own: the fields of `config.model` that this kind has, and some other kind ignores.
     """
 
     gated: bool = False
     is_keras: bool = False
+    square: bool = False
     own: tuple[str, ...] = ()
 
     def build(self, model: ConfigDict, outputs: int, **settings: Any) -> Any:
@@ -70,7 +75,7 @@ class Kind:
     def parameters(self, model: ConfigDict, inputs: int, outputs: int) -> int:
         """Returns the number of its parameters, for `inputs` channels of input."""
         make = functools.partial(self.build, model, outputs, dtype=model.dtype)
-        return counting.parameters(make, (None, None, inputs))
+        return count_parameters(make, (None, None, inputs))
 
     def activations(self, model: ConfigDict, batch: Batch) -> Activations:
         """Estimates what it keeps of a batch.
@@ -92,6 +97,41 @@ class Kind:
         )
         expected = f"'lstm', its default, with {own}"
         yield values["model.gate"] != "lstm", "model.gate", expected, "model.layer"
+
+
+def count_parameters(
+    make: Callable[[], keras.layers.Layer], *shapes: Sequence[int | None]
+) -> int:
+    """Returns the number of trainable parameters of a layer.
+
+    It takes some hundredths of a second and no memory, however large the layer is.
+
+    Args:
+        make: returns the layer, built or not.
+        *shapes: what its `build` takes.
+
+    Raises:
+        ValueError: the layer cannot be made or built.
+    """
+    # Keras draws the seeds of initializers from Python's generator: a run has to find it as it was.
+    state = random.getstate()
+    try:
+        # Keras lists the variables of the scope, to give them values at the end of a later one. The
+        # list is of a thread, and goes with it.
+        with ThreadPoolExecutor(max_workers=1) as thread:
+            return thread.submit(_count, make, shapes).result()
+    finally:
+        random.setstate(state)
+
+
+def _count(
+    make: Callable[[], keras.layers.Layer], shapes: Sequence[Sequence[int | None]]
+) -> int:
+    with keras.StatelessScope(initialize_variables=False):
+        layer = make()
+        if not layer.built:
+            layer.build(*shapes)
+    return sum(math.prod(variable.shape) for variable in layer.trainable_variables)
 
 
 def without_levels(values: Values) -> Iterator[Rule]:

@@ -10,7 +10,7 @@ from ml_collections import ConfigDict
 from keras_trellis import recurrent
 from trainers.models.blocks import Attention, Temporal
 from trainers.models.kinds import Kind
-from trainers.models.recurrent import Gated, Recurrent, Tensorized
+from trainers.models.recurrent import Gated, Grid, Recurrent, Tensorized
 from trainers.models.trellis import Equilibrium, Trellis
 
 _INITIALIZERS = ("kernel_initializer", "recurrent_initializer", "bias_initializer")
@@ -51,6 +51,8 @@ LAYERS: dict[str, Kind] = {
     "gru_reset_before": Recurrent(
         functools.partial(keras.layers.GRU, reset_after=False), blocks=3
     ),
+    # DropConnect on its recurrent matrix, `config.model.weight_dropout`; Keras's has none.
+    "weight_drop_lstm": Gated(recurrent.WeightDropLSTM, blocks=4),
     "irc_gru": Gated(recurrent.IRCGRU, blocks=3),
     "irc_lstm": Gated(recurrent.IRCLSTM, blocks=4),
     "ihc_lstm": Gated(recurrent.IHCLSTM, blocks=4),
@@ -62,6 +64,7 @@ LAYERS: dict[str, Kind] = {
     "fast_grnn": Gated(recurrent.FastGRNN, blocks=2),
     "irc_fast_grnn": Gated(recurrent.IRCFastGRNN, blocks=2),
     "tensorized": Tensorized(),
+    "grid_lstm": Grid(),
     "tcn": Temporal(),
     "transformer": Attention(),
 }

@@ -11,6 +11,7 @@ from ml_collections import ConfigDict
 from keras_trellis import recurrent
 from keras_trellis.layers.recurrent import RecurrentLayer
 from keras_trellis.recurrent.gated import GatedRNN
+from trainers.baselines.grid_lstm import GridLSTMCell
 from trainers.models.fields import (
     COUNT,
     FINITE,
@@ -140,6 +141,43 @@ class Gated(Recurrent):
         yield values["model.variant"] not in self.variants, "model.variant", expected
         if self.square:
             yield from _square_rules(values)
+
+
+class Grid(Recurrent):
+    """`config.model.layers` Grid LSTM blocks of one set of weights, all as wide as the outputs."""
+
+    own = ("layers",)
+
+    def __init__(self) -> None:
+        super().__init__(keras.layers.RNN, blocks=8)
+
+    def build(
+        self, model: ConfigDict, outputs: int, seed: int = 0, **settings: Any
+    ) -> RecurrentLayer:
+        """Returns the blocks as one layer; it drops nothing."""
+        own = {name: settings[name] for name in _OF_GRID if name in settings}
+        cell = GridLSTMCell(outputs, model.layers, name="cell", **own)
+        layer = keras.layers.RNN(cell, name="layer_1", dtype=model.dtype)
+        return RecurrentLayer([layer], name="trellis")
+
+    def rules(self, values: Values) -> Iterator[Rule]:
+        """Yields what is refused of its channels and its dropout, too."""
+        yield from super().rules(values)
+        outputs = values["model.output_units"] or values["model.embedding_units"]
+        width = outputs or values["model.units"]
+        expected = (
+            f"{width}, the channels of the outputs: all blocks of a grid are alike"
+        )
+        yield values["model.units"] != width, "model.units", expected
+        dropped = ["model.recurrent_dropout", "model.weight_dropout"]
+        if values["model.embedding_units"]:  # else the model drops the inputs
+            dropped.append("model.dropout")
+        for name in dropped:
+            expected = "0 with config.model.layer='grid_lstm', which drops nothing"
+            yield values[name], name, expected
+
+
+_OF_GRID = ("kernel_initializer", "dtype")
 
 
 class Tensorized(Gated):

@@ -6,8 +6,7 @@ checkpoint of them is the whole optimizer.
 """
 
 from trainers.optimizers.adam import Adam
-from trainers.optimizers.clipping import clip_by_global_norm
-from trainers.optimizers.optimizer import Optimizer
+from trainers.optimizers.optimizer import Optimizer, clip_by_global_norm
 from trainers.optimizers.sgd import SGD
 
 __all__ = ["OPTIMIZERS", "SGD", "Adam", "Optimizer", "clip_by_global_norm"]

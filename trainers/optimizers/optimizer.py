@@ -1,13 +1,16 @@
-"""`Optimizer`: what all optimizers share."""
+"""`Optimizer`: what all optimizers share; clipping, and what a config must not ask of one."""
 
 import contextlib
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
 import keras
 import tensorflow as tf
 from ml_collections import ConfigDict
+
+# The fields that ask for averages, and their values without.
+_AVERAGES = (("schedule.average", False), ("schedule.average_after", None))
 
 
 class Optimizer(keras.optimizers.Optimizer):
@@ -22,6 +25,7 @@ class Optimizer(keras.optimizers.Optimizer):
         torch_name: the name in `torch.optim` of an optimizer with the same formula and defaults,
             which `trainers.verify` compares it with; None: there is none.
         can_average: whether it takes `averages`, as `SGD`.
+        rate_factor: what `scale_rate` has set; None without `scales`.
 
     Args:
         learning_rate: the learning rate.
@@ -52,7 +56,7 @@ class Optimizer(keras.optimizers.Optimizer):
         self.steps = steps
         self.slot_variables: dict[str, list[keras.Variable]] = {}
         # TensorFlow's, so that it is none of `variables`: each step sets it anew.
-        self._factor: tf.Variable | None = _one() if scales else None
+        self.rate_factor: tf.Variable | None = _one() if scales else None
 
     def add_scalar(
         self, name: str, dtype: str, initializer: str = "zeros"
@@ -109,8 +113,8 @@ class Optimizer(keras.optimizers.Optimizer):
     def annealed(self, rate: Any) -> tf.Tensor:
         """Returns the rate of the next step, for the learning rate that is set."""
         rate = tf.cast(rate, "float64")
-        if self._factor is not None:
-            rate *= self._factor
+        if self.rate_factor is not None:
+            rate *= self.rate_factor
         if not self.steps:
             return rate
         done = tf.cast(self.iterations, "float64") / self.steps
@@ -122,12 +126,12 @@ class Optimizer(keras.optimizers.Optimizer):
         Raises:
             ValueError: the optimizer was made without `scales=True`.
         """
-        if self._factor is None:
+        if self.rate_factor is None:
             raise ValueError(
                 "the optimizer must be made with scales=True to scale its rate. "
                 f"Received: {self.name}"
             )
-        self._factor.assign(factor)
+        self.rate_factor.assign(factor)
 
     @property
     def averaging(self) -> bool:
@@ -177,3 +181,42 @@ def _one() -> tf.Variable:
         trainable=False,
         aggregation=tf.VariableAggregation.ONLY_FIRST_REPLICA,
     )
+
+
+def clip_by_global_norm(
+    gradients: Sequence[tf.Tensor], clip_norm: float | None
+) -> tuple[list[tf.Tensor], tf.Tensor]:
+    """Scales gradients down to a global norm: g * min(1, clip_norm / (norm + 1e-6)).
+
+    Args:
+        gradients: dense tensors.
+        clip_norm: the largest norm; None keeps the gradients as they are.
+
+    Returns:
+        the clipped gradients, and the norm before clipping.
+    """
+    norm = tf.linalg.global_norm(gradients)
+    if clip_norm is None:
+        return list(gradients), norm
+    # The 1e-6 is that of torch's `clip_grad_norm_`.
+    scale = tf.minimum(tf.ones_like(norm), clip_norm / (norm + 1e-6))
+    return [gradient * tf.cast(scale, gradient.dtype) for gradient in gradients], norm
+
+
+def rules(
+    values: Mapping[str, Any], optimizers: Mapping[str, type[Optimizer]]
+) -> Iterator[tuple[Any, ...]]:
+    """Yields what is refused: averages, of an optimizer that has none.
+
+    Args:
+        values: all of the config, by dotted names.
+        optimizers: those that a config chooses from, by name.
+
+    Yields:
+        rules as those of `trainers.models.fields`.
+    """
+    can = [name for name, kind in optimizers.items() if kind.can_average]
+    cannot = values["optimizer.name"] not in can
+    unless = f"unless config.optimizer.name is {' or '.join(map(repr, can))}"
+    for name, off in _AVERAGES:
+        yield values[name] and cannot, name, f"{off} {unless}", "optimizer.name"

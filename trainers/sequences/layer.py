@@ -3,7 +3,7 @@
 from ml_collections import ConfigDict
 
 from trainers.models import layers
-from trainers.training.stages import WHOLE, Stages
+from trainers.training.schedules import WHOLE, Stages
 
 
 class TrainedLayer:

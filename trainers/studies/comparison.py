@@ -24,11 +24,11 @@ from trainers.tasks import config as configs
 from trainers.tasks import registry
 from trainers.tasks.names import flatten, unknown
 from trainers.tasks.task import DrawnTask
-from trainers.training import hold, stages, stopping
+from trainers.training import hold, schedules, stopping
 from trainers.training.workdir import RESTORE, RESULT, WorkdirError, read_record
 
 FIRST = "trellis"
-MODELS = (FIRST, "lstm", "gru", "tcn", "transformer", "skip_lstm")
+MODELS = (FIRST, "lstm", "gru", "tcn", "transformer", "skip_lstm", "sru")
 TOLERANCE = 0.01  # of the number of parameters
 _PLAN = "plan.json"
 _POLL = 1.0  # seconds between two looks at another process's lock
@@ -85,7 +85,7 @@ class Model(NamedTuple):
 
     def seconds(self, step: int) -> float:
         """Returns the processor seconds of the first steps of a run."""
-        return stages.total_cost(self.step_seconds, step, self.config.training.steps)
+        return schedules.total_cost(self.step_seconds, step, self.config.training.steps)
 
 
 Plan = dict[str, Model]

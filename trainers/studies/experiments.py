@@ -6,9 +6,10 @@ from etils import epath
 from trainers.language.experiment import LanguageExperiment
 from trainers.sequences.experiment import SequenceExperiment
 from trainers.tasks import registry
-from trainers.tasks.task import LanguageTask
+from trainers.tasks.task import LanguageTask, SeriesTask
+from trainers.time_series.experiment import SeriesExperiment
 
-Experiment = LanguageExperiment | SequenceExperiment
+Experiment = LanguageExperiment | SequenceExperiment | SeriesExperiment
 
 
 def load(
@@ -24,6 +25,9 @@ def load(
     Raises:
         ValueError, OSError: the data cannot be used.
     """
-    if isinstance(registry.get(config.task), LanguageTask):
+    task = registry.get(config.task)
+    if isinstance(task, LanguageTask):
         return LanguageExperiment(config, data_dir)
+    if isinstance(task, SeriesTask):
+        return SeriesExperiment(config, data_dir)
     return SequenceExperiment(config, data_dir, path)

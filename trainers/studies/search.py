@@ -183,7 +183,7 @@ def sized(
     @functools.cache
     def count_with(units: int) -> int:
         try:
-            return count(apply(config, {"model.units": units}))
+            return count(_with_units(config, units))
         except ValueError:  # it is too small, as with fewer units than attention heads
             return 0
 
@@ -192,7 +192,7 @@ def sized(
     )
     ends = [units for units in (low, high) if count_with(units)] or [high]
     best = min(ends, key=lambda units: abs(count_with(units) - parameters))
-    result = apply(config, {"model.units": best})
+    result = _with_units(config, best)
     if not count_with(ends[0]) <= parameters <= count_with(ends[-1]):
         size = "large" if count_with(best) < parameters else "small"
         raise ValueError(
@@ -200,6 +200,22 @@ def sized(
             f"config.model.units={best} comes nearest, with {count_with(best):,}"
         )
     return result
+
+
+def _with_units(
+    config: ml_collections.ConfigDict, units: int
+) -> ml_collections.ConfigDict:
+    """Returns a config with other `model.units`.
+
+    A layer with as many channels in as out has as many of these, too.
+
+    Raises:
+        ValueError: as `apply`.
+    """
+    names = ["model.units"]
+    if LAYERS[config.model.layer].square:
+        names += ["model.embedding_units", "model.output_units"]
+    return apply(config, dict.fromkeys(names, units))
 
 
 def _bracket(

@@ -8,7 +8,7 @@ import numpy as np
 from absl import logging
 from etils import epath
 
-from trainers.data import downloads, encoding
+from trainers.data import encoding, files
 from trainers.data.vocabulary import Vocabulary
 from trainers.tasks import registry, schema
 from trainers.tasks.task import LanguageTask
@@ -47,7 +47,7 @@ def load(
         name: a task of language.
         data_dir: the folder of the corpus's text files.
         cache_dir: a local folder for downloads and encoded ids, which may be deleted at any time;
-            None: `downloads.DEFAULT_CACHE_DIR`.
+            None: `files.DEFAULT_CACHE_DIR`.
         **options: the values of the config's group `corpus`.
 
     Raises:
@@ -59,7 +59,7 @@ def load(
     schema.check_values(
         {f"corpus.{option}": value for option, value in options.items()}, task.fields
     )
-    cache = downloads.cache_folder(cache_dir)
+    cache = files.cache_folder(cache_dir)
     source = task.source(task, data_dir, cache, **options)
     vocabulary, ids = encoding.encoded(source, cache)
     _warn_about_other_text(task, vocabulary, ids)

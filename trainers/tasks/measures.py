@@ -98,3 +98,9 @@ CROSS_ENTROPY = Measure("cross_entropy", 6, "symbols")
 NATS = Measure("nats", 2, "images")
 MEAN_LOSS = Measure("mean_loss", 4, "optimizations")
 SQUARED_ERROR = Measure("squared_error", 6, "sequences")
+WINDOW_ACCURACY = Measure("accuracy", 2, "windows", higher_is_better=True, unit=" %")
+ANSWER_ACCURACY = Measure("accuracy", 2, "answers", higher_is_better=True, unit=" %")
+AVERAGE_PRECISION = Measure(
+    "average_precision", 2, "windows", higher_is_better=True, unit=" %"
+)
+ROOT_MEAN_SQUARE = Measure("rmse", 4, "answers")

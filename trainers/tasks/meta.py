@@ -9,6 +9,7 @@ from trainers.data import images
 from trainers.data.images import ImageSource
 from trainers.models.cells import CELLS
 from trainers.models.fields import ABOVE_ZERO, COUNT, Field, one_of, or_none
+from trainers.models.residual import DEPTH
 from trainers.tasks.measures import MEAN_LOSS, Measure
 from trainers.tasks.task import OwnTask
 
@@ -17,7 +18,8 @@ _FIELDS: dict[str, Field] = {
     "model.units": COUNT,
     "model.layers": COUNT,
     "model.projection": or_none(COUNT),
-    "model.scale": ABOVE_ZERO,
+    "model.update_rule": one_of("added", "gated")._replace(default="added"),
+    "model.scale": ABOVE_ZERO,  # of added updates; gated ones have none
     "model.p": ABOVE_ZERO,
     "data.steps": COUNT,
     "data.unroll": COUNT,
@@ -73,4 +75,13 @@ CIFAR10_CNN = MetaTask(
     data="convolutional networks on CIFAR-10, small photographs in colour",
     others={"32 channels": {"channels": 32}, "tanh": {"activation": "tanh"}},
     fields=_IMAGE_FIELDS,
+)
+
+CIFAR10_RESNET = MetaTask(
+    name="cifar10_resnet",
+    presets=meta.CIFAR10_RESNET,
+    images=images.CIFAR10,
+    data="residual networks on CIFAR-10, small photographs in colour",
+    others={},
+    fields={**_IMAGE_FIELDS, "data.depth": DEPTH, "data.channels": COUNT},
 )

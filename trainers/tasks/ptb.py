@@ -45,6 +45,20 @@ def text_source(
     )
 
 
+# Table 1 of the paper: other models of these words.
+_QUOTED = (
+    Published("generic TCN", None, 88.68),
+    Published("variational LSTM", None, 73.4),
+    Published("NAS cell", None, 62.4),
+    Published("NAS, tuned as a black box", None, 59.7),
+    Published("AWD-LSTM", None, 58.8),
+    Published("LSTM with skip connections, tuned as a black box", None, 58.3),
+    Published("AWD-LSTM, mixture of contexts", None, 57.55),
+    Published("DARTS", None, 56.10),
+    Published("AWD-LSTM, mixture of softmaxes", None, 55.97),
+    Published("ENAS", None, 55.80),
+)
+
 PTB = LanguageTask(
     name="ptb",
     presets=ptb.PRESETS,
@@ -69,9 +83,11 @@ PTB = LanguageTask(
         Published("input every 10 layers", 24.1e6, 60.70),
         Published("input every 20 layers", 24.1e6, 74.91),
     ),
+    quoted=_QUOTED,
     sizes={
         "paper": "24M",
         "paper_larger": "33M",
+        "paper_short": "24M",
         **{f"paper_{name}": "24.1M" for name in ptb.ABLATIONS},
         # Table II of Kuo et al. 2020
         **{name: f"{size} in its layer" for name, size in ptb_recurrent.SIZES.items()},

@@ -7,11 +7,12 @@ from trainers.tasks.drawing import CIFAR10, MNIST, SVHN
 from trainers.tasks.enwik8 import ENWIK8
 from trainers.tasks.images import PERMUTED_MNIST, SEQ_CIFAR10, SEQ_MNIST
 from trainers.tasks.long_memory import ADDING, COPY_MEMORY
-from trainers.tasks.meta import CIFAR10_CNN, MNIST_MLP, QUADRATIC
+from trainers.tasks.meta import CIFAR10_CNN, CIFAR10_RESNET, MNIST_MLP, QUADRATIC
 from trainers.tasks.names import nearest, unknown
 from trainers.tasks.ptb import PTB, PTB_MOS
 from trainers.tasks.ptb_char import PTB_CHAR
 from trainers.tasks.pydoc import PYDOC
+from trainers.tasks.series import ANOMALY, CSV, CSV_NUMBERS, FORECAST, WATCH
 from trainers.tasks.task import LanguageTask, OwnTask, Task
 from trainers.tasks.text import TEXT
 from trainers.tasks.wikitext import WIKITEXT2, WIKITEXT103
@@ -34,6 +35,11 @@ _TASKS: tuple[Task, ...] = (
     ADDING,
     ADDITION,
     MEMORIZATION,
+    WATCH,
+    ANOMALY,
+    FORECAST,
+    CSV,
+    CSV_NUMBERS,
 )
 TASKS = {task.name: task for task in _TASKS}
 _OWN_TASKS: tuple[OwnTask, ...] = (
@@ -43,6 +49,7 @@ _OWN_TASKS: tuple[OwnTask, ...] = (
     QUADRATIC,
     MNIST_MLP,
     CIFAR10_CNN,
+    CIFAR10_RESNET,
 )
 OWN_TASKS = {task.name: task for task in _OWN_TASKS}
 """Those of commands of their own; all other commands know `TASKS` alone."""

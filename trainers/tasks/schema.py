@@ -20,6 +20,7 @@ from trainers.models.fields import (
     SHARE,
     SWITCH,
     TEXT,
+    UP_TO_ONE,
     Field,
     Required,
     Rule,
@@ -33,7 +34,7 @@ from trainers.models.group import Model
 from trainers.models.heads import HEADS
 from trainers.models.layers import LAYERS
 from trainers.optimizers import OPTIMIZERS
-from trainers.optimizers.rules import rules as optimizer_rules
+from trainers.optimizers.optimizer import rules as optimizer_rules
 from trainers.tasks import registry
 from trainers.tasks.meta import MetaTask
 from trainers.tasks.names import Values, flatten, unknown
@@ -44,6 +45,7 @@ from trainers.tasks.task import (
     ImageTask,
     LanguageTask,
     OwnTask,
+    SeriesTask,
     Task,
 )
 
@@ -69,6 +71,8 @@ class Schedule:
     Attributes:
         stop_after: the run ends after so many epochs without a better validation loss. The rate
             then follows this group with `training.steps` too: a cosine needs a known end.
+        stop_at: the run ends after an epoch in which this share of the validation answers is right,
+            1 for all of them. Only algorithms have answers.
     """
 
     factor: Annotated[float, changing(SHARE)]
@@ -79,6 +83,7 @@ class Schedule:
     average: Annotated[bool, SWITCH] = False
     average_after: Annotated[int | None, or_none(COUNT)] = None
     stop_after: Annotated[int | None, changing(or_none(COUNT))] = None
+    stop_at: Annotated[float | None, or_none(UP_TO_ONE)] = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -141,6 +146,13 @@ _BY_KIND: dict[type[Task], dict[str, Field]] = {
     },
     GeneratedTask: _DRAWN_FIELDS,
     AlgorithmTask: _DRAWN_FIELDS,
+    SeriesTask: {
+        # None: the steps of the longest training recording
+        "data.window": or_none(COUNT),
+        # Steps between two windows of a recording; None: as many as a window has.
+        "data.hop": or_none(COUNT),
+        "evaluation.batch_size": _SEQUENCES_A_CALL,
+    },
 }
 
 
@@ -200,7 +212,10 @@ def check_flat(values: Values) -> None:
     check_fields(values)
     task = registry.get(values["task"])
     rules = itertools.chain(
-        optimizer_rules(values), _task_rules(values, task), _length_rules(values)
+        optimizer_rules(values, OPTIMIZERS),
+        _task_rules(values, task),
+        _length_rules(values),
+        _end_rules(values, task),
     )
     if not isinstance(task, OwnTask):
         rules = itertools.chain(rules, _model_rules(values))
@@ -250,6 +265,9 @@ def _task_rules(values: Values, task: Task) -> Iterator[Rule]:
         return
     expected = f"'tied' for --task={task.name}: the other heads tell words"
     yield values["model.head"] != "tied", "model.head", expected
+    if isinstance(task, SeriesTask):
+        expected = f"() for --task={task.name}, which trains all levels at once"
+        yield values["training.depths"], "training.depths", expected
     if isinstance(task, DrawnTask):
         beyond = values["data.batch_size"] > values["data.train"]
         expected = "at most the number of training sequences"
@@ -307,12 +325,20 @@ def _length_rules(values: Values) -> Iterator[Rule]:
     expected = "False with config.training.steps, whose rate falls at no plateau"
     averages = steps and values["schedule.average"]
     yield averages, "schedule.average", expected, "training.steps"
-    expected = "None with config.training.steps, which leaves no epochs to the schedule"
-    averages = steps and values["schedule.average_after"]
-    yield averages, "schedule.average_after", expected, "training.steps"
     expected = "() without config.training.steps, which has the parts of the run"
     parts = values["training.depths"] and not steps
     yield parts, "training.depths", expected, "training.steps"
+
+
+def _end_rules(values: Values, task: Task) -> Iterator[Rule]:
+    """Yields what a run refuses that ends by its right answers."""
+    goal = values["schedule.stop_at"] is not None
+    expected = f"None for --task={task.name}, which has no answers to be right"
+    has_none = not isinstance(task, AlgorithmTask)
+    yield goal and has_none, "schedule.stop_at", expected
+    expected = "0 with config.schedule.stop_at: a cosine needs a known end"
+    steps = values["training.steps"]
+    yield goal and steps, "training.steps", expected, "schedule.stop_at"
 
 
 def _model_rules(values: Values) -> Iterator[Rule]:

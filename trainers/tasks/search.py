@@ -174,3 +174,21 @@ GENERATED: Space = {
     "model.layers": Choice((1, 2)),
     "data.batch_size": Choice((16, 32, 64)),
 }
+# Of a window of some hundred steps the network has to see all, or much.
+SERIES: Space = {
+    "optimizer.learning_rate": Uniform(5e-4, 2e-2, log=True),
+    "model.recurrent_dropout": Uniform(0.0, 0.5),
+    "model.weight_dropout": Uniform(0.0, 0.5),
+    "model.dropout": Uniform(0.0, 0.5),
+    "model.output_dropout": Uniform(0.0, 0.5),
+    "model": _seeing(
+        (2, _DOUBLING[:9]),
+        (3, (1, 3, 9, 27, 81)),
+        (4, (1, 4, 16)),
+        (4, (1, 4, 16, 64)),
+        (4, (1, 4, 16, 64, 256)),
+        (8, (1, 8, 64)),
+    ),
+    "model.layers": Choice((1, 2)),
+    "data.batch_size": Choice((16, 32, 64)),
+}

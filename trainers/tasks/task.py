@@ -14,6 +14,7 @@ from trainers.data.algorithms import Algorithm
 from trainers.data.encoding import Source
 from trainers.data.images import ImageSource
 from trainers.data.long_memory import Examples
+from trainers.data.recordings import SeriesData
 from trainers.models.fields import Field
 from trainers.tasks import search as spaces
 from trainers.tasks.measures import (
@@ -85,6 +86,7 @@ class Task:
         metrics: numbers that are scored beside the measure. They need the whole distribution over
             the tokens, also where the loss needs less. An `OwnTask` has none.
         published: the paper's results.
+        quoted: results of other models, which the paper's tables have beside its own.
         sizes: the paper's number of parameters, by preset.
         fields: fields of the config that this task alone has, by their dotted names.
         search: what `trainers.tune` searches.
@@ -101,6 +103,7 @@ class Task:
     licence: str = NOT_STATED
     metrics: tuple[Metric, ...] = ()
     published: tuple[Published, ...] = ()
+    quoted: tuple[Published, ...] = ()
     sizes: Mapping[str, str] = dataclasses.field(default_factory=dict)
     fields: Mapping[str, Field] = dataclasses.field(default_factory=dict)
     search: Space = dataclasses.field(default_factory=dict)
@@ -185,6 +188,30 @@ class ImageTask(Task):
     search: Space = dataclasses.field(default_factory=lambda: spaces.IMAGES)
     baselines: Mapping[str, dict] = dataclasses.field(
         default_factory=lambda: settings.IMAGES
+    )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class SeriesTask(Task):
+    """Recordings of several channels, with one answer each or one a step.
+
+    Attributes:
+        load: takes the run's config and `data_dir`.
+        objective: what the network learns: one of `trainers.time_series.objectives.OBJECTIVES`.
+        unit: the text after a predicted number.
+        shape: takes the config; returns the channels of a recording, and how many numbers the
+            network returns for one target. None: the user's files say it.
+    """
+
+    program = "trainers.series"
+
+    load: Callable[[Any, str | None], SeriesData]
+    objective: str
+    unit: str = ""
+    shape: Callable[[Any], tuple[int, int]] | None = None
+    search: Space = dataclasses.field(default_factory=lambda: spaces.SERIES)
+    baselines: Mapping[str, dict] = dataclasses.field(
+        default_factory=lambda: settings.SERIES
     )
 
 

@@ -125,4 +125,5 @@ class ExamplesExperiment(Experiment):
         checkpoints.load_best(path, model)
         task: Any = self.task(model)
         for split in SPLITS:
-            print(self.describe(split, task.score(split)), flush=True)
+            score = self.score_split(task, split, lambda: None)
+            print(self.describe(split, score), flush=True)

@@ -12,10 +12,10 @@ from typing import Any, NamedTuple
 
 from trainers.training import (
     checkpoints,
-    costs,
     followers,
     progress,
-    resuming,
+    resources,
+    run_state,
     schedules,
     stopping,
 )
@@ -92,6 +92,7 @@ class Result(NamedTuple):
         cost: what the run took.
         lost_epoch: a better epoch whose weights are lost; 0 if there is none.
         unsaved: what a finished run could not write; None if it wrote everything.
+        solved: whether it ended by its right answers, before its last epoch.
     """
 
     finished: bool
@@ -99,9 +100,10 @@ class Result(NamedTuple):
     epochs: int
     best_loss: float
     best_epoch: int
-    cost: costs.Cost
+    cost: resources.Cost
     lost_epoch: int = 0
     unsaved: checkpoints.Unsaved | None = None
+    solved: bool = False
 
 
 def fit(
@@ -192,7 +194,7 @@ class _Run:
         self.pace = 1  # most steps of a call; the first call traces and has one
         self.check_held = workdir.check_held
         self.progress: progress.Progress | followers.NoProgress = followers.NoProgress()
-        self.checkpoints: resuming.Store = followers.NoCheckpoints()
+        self.checkpoints: run_state.Store = followers.NoCheckpoints()
         if self.team.is_chief:
             self.checkpoints = checkpoints.Checkpoints(
                 workdir.path / "checkpoints",
@@ -201,7 +203,9 @@ class _Run:
             )
         self.state = self._begin(workdir)
         epoch = round(self.state.step * plan.epochs / plan.length, 4)
-        changes, self.news = resuming.apply_changes(trainer, self.state, workdir, epoch)
+        changes, self.news = run_state.apply_changes(
+            trainer, self.state, workdir, epoch
+        )
         if self.team.is_chief:
             self.progress = self._open_progress(workdir, changes)
         self.checkpoints.announce = self.progress.say
@@ -211,10 +215,10 @@ class _Run:
         checkpoint = self.team.share(self.checkpoints.restore())
         state = RunState(self.trainer)
         if checkpoint:
-            resuming.restore(self.trainer, state, self.checkpoints, checkpoint)
+            run_state.restore(self.trainer, state, self.checkpoints, checkpoint)
         check_epochs(workdir.path, len(state.losses), self.plan.epochs)
         if not checkpoint:
-            resuming.refuse_remains(workdir)
+            run_state.refuse_remains(workdir)
             self.checkpoints.begin(state.arrays())
         return state
 
@@ -257,6 +261,7 @@ class _Run:
             cost=state.cost(),
             lost_epoch=state.lost_epoch(),
             unsaved=unsaved,
+            solved=state.solved,
         )
 
     def _epochs(self, signals: StopSignals, observe: Observe) -> None:
@@ -282,7 +287,8 @@ class _Run:
 
     def _at_end(self) -> bool:
         losses = self.state.losses
-        return len(losses) == self.plan.epochs or self.schedule.stops(losses)
+        is_last = len(losses) == self.plan.epochs or self.state.solved
+        return is_last or self.schedule.stops(losses)
 
     def _train_epoch(self, batches: Iterator[Nest], signals: StopSignals) -> None:
         state, plan = self.state, self.plan
@@ -335,6 +341,7 @@ class _Run:
         state = self.state
         validation, best = self._evaluate(signals)
         state.losses.append(validation["loss"])
+        state.solved = self.schedule.is_solved(validation)
         seconds = time.monotonic() - began
         self.progress.epoch(
             state.epoch_sums.means(),
@@ -366,6 +373,11 @@ class _Run:
         losses = self.state.losses
         if change := self.schedule.after_epoch(losses, self.trainer.optimizer):
             self.progress.say(change)
+        if self.state.solved:
+            share = self.schedule.stop_at
+            self.progress.say(
+                f"at least {share:.0%} of the validation answers are right: the run ends"
+            )
         if self.schedule.stops(losses):
             self.progress.say(
                 "the validation loss has not fallen for "
@@ -401,7 +413,7 @@ class _Run:
         """Writes what a finished run does not have on disk; returns what cannot be written."""
         saved = self._save_now()
         if not self.checkpoints.unwritten_best:
-            resuming.compare_best(self.state, self.checkpoints)
+            run_state.compare_best(self.state, self.checkpoints)
         if not self.state.best[1]:
             saved = self._keep_last() and saved
         if self.team.agree(saved):

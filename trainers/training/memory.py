@@ -11,8 +11,8 @@ from typing import NamedTuple
 import ml_collections
 
 from trainers.optimizers import OPTIMIZERS
-from trainers.training import available_memory, costs
-from trainers.training.available_memory import Room
+from trainers.training import resources
+from trainers.training.resources import Room
 
 _BYTES = 4  # float32
 # What tracing and TensorFlow's own buffers add once steps are taken: 0.1 to 0.35 GiB beside what a
@@ -61,7 +61,7 @@ def format_need(need: Need, has_gpu: bool) -> str | None:
     """
     if has_gpu:
         return f"about {_text(need.about)} of the GPU's memory in training"
-    now = costs.resident("VmRSS")
+    now = resources.resident("VmRSS")
     if now is None:
         return None
     total = _text(now + need.about)
@@ -86,7 +86,7 @@ def check_training(
     Raises:
         ValueError: training cannot fit; the message names what would.
     """
-    room, (least, about) = available_memory.room(), need(config)
+    room, (least, about) = resources.room(), need(config)
     if room is None or about <= room.size:
         return None
     takes = f"training takes about {_text(about)} of memory"
@@ -104,7 +104,7 @@ def check_training(
 def check_weights(parameters: int) -> None:
     """Raises ValueError if a model and the file of its weights cannot be in memory at once."""
     # The variables and the arrays of the file.
-    room, least = available_memory.room(), 2 * _BYTES * parameters
+    room, least = resources.room(), 2 * _BYTES * parameters
     if room is not None and least > room.size:
         raise ValueError(
             f"a model of {parameters:,} parameters is read in {_text(least)} of memory at the "

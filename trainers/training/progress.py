@@ -22,7 +22,7 @@ from matplotlib import figure, ticker
 from trainers.data.files import write_atomically
 from trainers.data.stores import is_store
 from trainers.training.events import EVENTS, Events, LackingError
-from trainers.training.stages import total_cost
+from trainers.training.schedules import total_cost
 from trainers.training.table import EPOCH, INTERVAL, METRICS, VALIDATION, Table
 from trainers.training.workdir import Change
 

@@ -1,13 +1,29 @@
-"""What a run has come to: all that a checkpoint holds."""
+"""What a run has come to, all that a checkpoint holds, and how it goes on from there."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
+from etils import epath
 
-from trainers.training import costs, variables
+from trainers import optimizers
+from trainers.data.files import exists
+from trainers.training import (
+    checkpoints,
+    followers,
+    progress,
+    resources,
+    variables,
+    workers,
+)
 from trainers.training.trainer import Nest, Trainer
+from trainers.training.workdir import RESULT, Change, Workdir, WorkdirError
+
+Store = checkpoints.Checkpoints | followers.NoCheckpoints
+
+_RATE = "optimizer.learning_rate"  # a change of this field sets a variable
 
 
 class Sums:
@@ -43,6 +59,7 @@ class RunState:
         step: steps done.
         losses: the validation losses of the epochs done.
         best: the least of those whose weights are kept, with its epoch; infinity and 0 at first.
+        solved: whether the last epoch has ended the run, by its right answers.
         carried: what the next batch begins with, in the replicas' shares.
         epoch_sums: the metrics of this epoch's steps.
         interval_sums: the metrics since the last line was shown.
@@ -51,10 +68,11 @@ class RunState:
 
     def __init__(self, trainer: Trainer):
         self._trainer = trainer
-        self._meter = costs.Meter(costs.Cost())
+        self._meter = resources.Meter(resources.Cost())
         self.step = 0
         self.losses: list[float] = []
         self.best = (math.inf, 0)
+        self.solved = False
         self.carried: Nest = ()
         self.begin_pass()
         self.epoch_sums = Sums()
@@ -79,7 +97,7 @@ class RunState:
         epoch = self.losses.index(min(self.losses)) + 1
         return epoch if epoch != self.best[1] else 0
 
-    def cost(self) -> costs.Cost:
+    def cost(self) -> resources.Cost:
         """Returns what the run has taken up to now."""
         return self._meter.read()
 
@@ -98,6 +116,7 @@ class RunState:
             **_as_arrays("interval/", self.interval_sums.values),
             "losses": np.array(self.losses, "float64"),
             "best": np.array(self.best, "float64"),
+            "solved": np.bool_(self.solved),
             **_as_arrays("cost/", self.cost()._asdict()),
             "replicas": np.int64(self._trainer.replicas),
         }
@@ -122,11 +141,14 @@ class RunState:
         self.step = step
         self.losses = arrays["losses"].tolist()
         self.best = (float(arrays["best"][0]), int(arrays["best"][1]))
+        self.solved = bool(arrays.get("solved", False))  # 0.1 had none
         self.epoch_sums = Sums(_with_prefix("sums/", arrays))
         self.interval_sums = Sums(_with_prefix("interval/", arrays))
         cost = _with_prefix("cost/", arrays)
-        self._meter = costs.Meter(
-            costs.Cost(*(cost.get(name, math.nan) for name in costs.Cost._fields))
+        self._meter = resources.Meter(
+            resources.Cost(
+                *(cost.get(name, math.nan) for name in resources.Cost._fields)
+            )
         )
 
     def _optimizer_variables(self):
@@ -137,6 +159,126 @@ class RunState:
 def saved_replicas(arrays: Mapping[str, np.ndarray], default: int) -> int:
     """Returns on how many replicas a checkpoint was written; the first version did not say."""
     return int(arrays.get("replicas", default))
+
+
+def restore(
+    trainer: Trainer, state: RunState, store: Store, checkpoint: workers.Step
+) -> None:
+    """Sets the state of a run to that of a checkpoint, and compares the best weights with it.
+
+    Raises:
+        WorkdirError: the checkpoint is of another model, or of another number of replicas.
+    """
+    step, arrays = checkpoint
+    try:
+        _check_replicas(trainer, arrays, store.folder.parent)
+        state.restore(step, arrays)
+    except (IndexError, KeyError, TypeError, ValueError) as error:
+        raise WorkdirError(
+            f"the checkpoint of step {step} in {store.folder} is not one of "
+            f"this model: {error}; choose another --workdir"
+        ) from error
+    compare_best(state, store)
+
+
+def _check_replicas(
+    trainer: Trainer, arrays: Mapping[str, Any], path: epath.Path
+) -> None:
+    """Raises WorkdirError if a checkpoint is of so many replicas that the run does not go on."""
+    here = trainer.replicas
+    replicas = saved_replicas(arrays, here)
+    if replicas != here and not trainer.allow_replicas_change:
+        raise WorkdirError(
+            f"{path} belongs to a run on {replicas} replicas, and here are {here}; "
+            "give it as many devices (--distribute), or choose another folder. "
+            "Each replica draws its own masks; --allow_replicas_change goes on with others"
+        )
+
+
+def compare_best(state: RunState, store: Store) -> None:
+    """Compares the best weights on disk with the run's record, and reports lost weights.
+
+    Weights may be of an epoch after the checkpoint, if the process was killed before the next
+    checkpoint. The run will compute them again.
+    """
+    loss, epoch = state.best
+    on_disk = store.best_epoch(unsaid=epoch)
+    if on_disk == epoch:
+        return
+    done = len(state.losses)
+    is_left = 0 < on_disk <= done
+    state.best = (state.losses[on_disk - 1], on_disk) if is_left else (math.inf, 0)
+    if epoch and on_disk <= done:
+        left = f"those of epoch {on_disk}"
+        if not is_left:
+            left = "the best of the epochs from here on"
+        store.announce(
+            f"{store.folder / checkpoints.BEST} lacks the weights of the best "
+            f"epoch, {epoch} (loss {loss:.4g}): they are lost; kept are {left}"
+        )
+
+
+def refuse_remains(workdir: Workdir) -> None:
+    """Raises WorkdirError if a folder has traces of a run but no checkpoint."""
+    names = (RESULT, progress.METRICS, f"checkpoints/{checkpoints.BEST}")
+    if remains := [name for name in names if exists(workdir.path / name)]:
+        raise WorkdirError(
+            f"{workdir.path} holds {' and '.join(remains)} of a run, and its checkpoints are gone; "
+            "bring them back from a backup, or choose another --workdir"
+        )
+
+
+def apply_changes(
+    trainer: Trainer, state: RunState, workdir: Workdir, epoch: float
+) -> tuple[tuple[Change, ...], list[str]]:
+    """Applies changed config values from this step on.
+
+    Args:
+        trainer: takes the steps; its optimizer gets a changed learning rate.
+        state: what the run has come to.
+        workdir: the run's folder, which records the changes.
+        epoch: the run's step in epochs.
+
+    Returns:
+        all changes of the run, and lines for the user about what is new.
+    """
+    step, new = state.step, len(workdir.pending)
+    # The chief alone has the folder; the other workers take the changes from it.
+    records = trainer.team.agree([*workdir.record(step, epoch)])
+    changes = tuple(Change(*fields) for fields in records)
+    news = [str(change) for change in changes[len(changes) - new :]]
+    if trainer.team.is_chief:
+        news += workdir.run.news(step)
+    if state.replicas != trainer.replicas:
+        news.append(
+            f"{trainer.replicas} replicas instead of {state.replicas} "
+            f"from step {step} on, with other masks"
+        )
+    news += _change_rate(trainer.optimizer, changes, step)
+    return changes, news
+
+
+def _change_rate(
+    optimizer: optimizers.Optimizer, changes: Sequence[Change], step: int
+) -> list[str]:
+    """Sets the learning rate that changes ask for; returns a line if it is another than before.
+
+    The step and the schedule already read the new values. Only the learning rate is a variable,
+    restored from the checkpoint. A checkpoint of the step of a change may precede or follow the
+    change, so the rate is set in both cases.
+    """
+    rates = [
+        change.now
+        for change in changes
+        if change.step >= step and change.field == _RATE
+    ]
+    if not rates:
+        return []
+    former = float(optimizer.learning_rate.numpy())
+    optimizer.learning_rate = rates[-1]
+    if former == rates[-1]:
+        return []
+    return [f"learning rate {former:g} -> {rates[-1]:g}"]
 
 
 def _as_arrays(prefix: str, values: Mapping[str, float]) -> dict[str, np.ndarray]:

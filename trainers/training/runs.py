@@ -220,13 +220,10 @@ def _fit_and_score(
     splits: Sequence[str],
 ) -> tuple[str, ...]:
     """Returns `Scores.beside`; () for other workers than the chief."""
-    # Along a cosine the optimizer lowers the rate at each step.
-    rates = {} if cosine_steps(config) else config.schedule.to_dict()
-    schedule = schedules.Schedule(**rates)
     training = config.training
     result = loop.fit(
         trainer,
-        schedule,
+        make_schedule(config),
         folder,
         epochs=training.epochs,
         steps=training.steps,
@@ -299,6 +296,14 @@ def make_optimizer(config: ml_collections.ConfigDict) -> optimizers.Optimizer:
     )
 
 
+def make_schedule(config: ml_collections.ConfigDict) -> schedules.Schedule:
+    """Returns the schedule of a config."""
+    rules = config.schedule.to_dict()
+    if cosine_steps(config):  # the optimizer lowers the rate at each step
+        rules = {"average_after": rules["average_after"]}
+    return schedules.Schedule(**rules)
+
+
 def cosine_steps(config: ml_collections.ConfigDict) -> int:
     """Returns over how many steps the learning rate falls along a cosine; 0 if it does not."""
     stops = config.schedule.stop_after is not None
@@ -320,7 +325,8 @@ def _tell_finished(folder: Workdir, config: ml_collections.ConfigDict) -> bool:
         return False
     _refuse_changes(folder, result["epochs"], epochs)
     store = _finished_store(folder)
-    print(f"{folder.path} holds a finished run; {_ending(config, stopped, store)}")
+    ending = _ending(config, result, stopped, store)
+    print(f"{folder.path} holds a finished run; {ending}")
     print(result["summary"])
     return True
 
@@ -341,9 +347,14 @@ def _finished_store(folder: Workdir) -> checkpoints.Checkpoints:
 
 
 def _ending(
-    config: ml_collections.ConfigDict, stopped: bool, store: checkpoints.Checkpoints
+    config: ml_collections.ConfigDict,
+    result: dict[str, Any],
+    stopped: bool,
+    store: checkpoints.Checkpoints,
 ) -> str:
     """Returns why a run has finished, or how it would go on."""
+    if result.get("solved"):
+        return f"at least {config.schedule.stop_at:.0%} of its validation answers are right"
     if stopped:
         epochs = config.schedule.stop_after
         return f"its validation loss did not fall for {epochs} epochs"
@@ -437,9 +448,11 @@ def _record(
 ) -> dict[str, Any]:
     """Returns what `result.json` holds; JSON has no NaN."""
     cost = result.cost._asdict()
+    solved = {"solved": True} if result.solved else {}
     return {
         "epochs": result.epochs,
         "best_epoch": result.best_epoch,
+        **solved,
         "parameters": parameters(model),
         "cost": {name: None if math.isnan(v) else v for name, v in cost.items()},
         "summary": summary,

@@ -1,14 +1,18 @@
-"""When the learning rate falls or averaging starts, as a function of the validation losses so far.
+"""The course of a run: the parts that its steps make, when its rate falls, when it averages.
 
-A schedule has no state: the optimizer's variables hold what it has done.
+Nothing here has a state: the optimizer's variables hold what a schedule has done.
 """
 
 import dataclasses
+import itertools
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from trainers import optimizers
+
+Stage = Mapping[str, Any]
+"""The arguments that the task's loss has in a part of the run, by name."""
 
 
 def passes(training: Any, steps_per_epoch: int) -> int:
@@ -23,7 +27,9 @@ def passes(training: Any, steps_per_epoch: int) -> int:
 
 
 def stopped(result: Mapping[str, Any], stop_after: int | None) -> bool:
-    """Returns whether a run with this result ended by `Schedule.stops`."""
+    """Returns whether a run with this result ended before its last epoch, by its schedule."""
+    if result.get("solved"):
+        return True
     if stop_after is None or "best_epoch" not in result:
         return False
     return result["epochs"] - result["best_epoch"] >= stop_after
@@ -45,6 +51,8 @@ class Schedule:
         average_after: the epoch after which averaging starts whatever the loss; None: no such.
         stop_after: the run ends after so many epochs in a row without a loss below the best
             before them; None: it has all its epochs.
+        stop_at: the run ends after an epoch in which at least this share of the validation answers
+            is right; None: it has all its epochs.
     """
 
     factor: float = 0.25
@@ -54,6 +62,7 @@ class Schedule:
     average: bool = False
     average_after: int | None = None
     stop_after: int | None = None
+    stop_at: float | None = None
 
     def __post_init__(self):
         if not 0 < self.factor < 1:
@@ -70,6 +79,11 @@ class Schedule:
                 raise ValueError(
                     f"`{name}` must be None or at least 1. Received: {name}={value}"
                 )
+        if self.stop_at is not None and not 0 < self.stop_at <= 1:
+            raise ValueError(
+                "`stop_at` must be None or above 0 and at most 1. "
+                f"Received: stop_at={self.stop_at}"
+            )
         if any(epoch < 1 for epoch in self.epochs):
             raise ValueError(
                 f"`epochs` must be at least 1 each. Received: epochs={self.epochs}"
@@ -112,8 +126,45 @@ class Schedule:
         best = losses.index(min(losses))  # the first of equal ones
         return len(losses) - 1 - best >= self.stop_after
 
+    def is_solved(self, validation: Mapping[str, float]) -> bool:
+        """Returns whether a run ends after an epoch with these validation metrics."""
+        return self.stop_at is not None and validation["right_answers"] >= self.stop_at
+
     def _plateau(self, losses: Sequence[float]) -> bool:
         if self.patience is None:
             return False
         before, loss = losses[:-1], losses[-1]
         return len(before) > self.patience and loss > min(before[: -self.patience])
+
+
+@dataclasses.dataclass(frozen=True)
+class Stages:
+    """The parts of a run, one after another, each of the same number of steps.
+
+    Attributes:
+        arguments: what the task's loss takes in each part.
+        costs: how long a step of each part takes, beside one of the last part; for the estimate of
+            the run's time.
+        lines: what a user reads about the parts.
+    """
+
+    arguments: Sequence[Stage] = ({},)
+    costs: Sequence[float] = (1.0,)
+    lines: Sequence[str] = ()
+
+
+WHOLE = Stages()
+"""A run of one part."""
+
+
+def total_cost(costs: Sequence[float], steps: int, length: int) -> float:
+    """Returns the sum of the costs of a run's first steps; see `loop.Plan.stage`.
+
+    Args:
+        costs: those of a step in each part.
+        steps: the number of steps.
+        length: the steps of the whole run.
+    """
+    ends = [math.ceil(part * length / len(costs)) for part in range(len(costs) + 1)]
+    parts = zip(costs, itertools.pairwise(ends), strict=True)
+    return sum(cost * max(0, min(steps, end) - start) for cost, (start, end) in parts)

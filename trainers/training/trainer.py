@@ -5,7 +5,7 @@ or in the loop asks which task it is.
 """
 
 import functools
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Protocol
 
 import keras
@@ -13,7 +13,7 @@ import tensorflow as tf
 
 from trainers import optimizers
 from trainers.training import workers
-from trainers.training.stages import Stage, Stages
+from trainers.training.schedules import Stage, Stages
 
 Nest = Any
 Metrics = dict[str, Any]
@@ -41,7 +41,7 @@ class Task(Protocol):
 
     @property
     def stages(self) -> Stages:
-        """The parts of a run; `stages.WHOLE` if all steps are alike."""
+        """The parts of a run; `schedules.WHOLE` if all steps are alike."""
 
     @property
     def allows_rewrites(self) -> bool:
@@ -99,6 +99,8 @@ class Trainer:
     Attributes:
         allow_replicas_change: whether a run goes on that had another number of replicas, and so
             other masks; False unless it is set.
+        time_steps: returns the number T of a batch, for `usual_steps`; that of its first tensor
+            unless it is set.
     """
 
     def __init__(
@@ -122,6 +124,7 @@ class Trainer:
         self.usual_steps = usual_steps
         self.team = team
         self.allow_replicas_change = False
+        self.time_steps: Callable[[Nest], Any] = _time_steps
         self.strategy = strategy or tf.distribute.get_strategy()
         self.replicas = self.strategy.num_replicas_in_sync
         self.stages = task.stages
@@ -279,8 +282,7 @@ class Trainer:
         if self.replicas > 1:  # `apply` sums over the replicas again
             gradients = [gradient / self.replicas for gradient in gradients]
         if self.usual_steps is not None:
-            sequences, *_ = tf.nest.flatten(batch)
-            steps = tf.cast(tf.shape(sequences)[1], "float64")
+            steps = tf.cast(self.time_steps(batch), "float64")
             self.optimizer.scale_rate(steps / self.usual_steps)
         self.optimizer.apply(gradients)
         means = {
@@ -322,6 +324,11 @@ def _draw(first: Nest, rest: Iterator[Nest] | None, index: tf.Tensor) -> Nest:
         )
 
     return tf.cond(index > 0, draw, lambda: first)
+
+
+def _time_steps(batch: Nest) -> tf.Tensor:
+    sequences, *_ = tf.nest.flatten(batch)
+    return tf.shape(sequences)[1]
 
 
 def _summed(values: Nest) -> Nest:

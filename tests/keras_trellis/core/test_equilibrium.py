@@ -90,11 +90,11 @@ def check(network, weights, batch, steps, masked):
     mask = draw_mask(batch, steps) if masked else None
     arguments = network, weights, sequences, initial, mask
     actual = with_gradients(equilibrium.settle, *arguments)
-    assert_close(actual, with_gradients(engine.settle, *arguments), 1e-8)
+    assert_close(actual, with_gradients(engine.settle, *arguments), tolerance=1e-8)
     cache = caches.begin(network, P, initial)
     arguments = network, weights, sequences, cache, mask
     actual = streamed(equilibrium.stream, *arguments)
-    assert_close(actual, streamed(engine.stream, *arguments), 1e-8)
+    assert_close(actual, streamed(engine.stream, *arguments), tolerance=1e-8)
 
 
 @hypothesis.settings(max_examples=5)

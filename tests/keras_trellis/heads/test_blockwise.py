@@ -1,5 +1,7 @@
 """The nll by tiles against all logits at once."""
 
+import functools
+
 import hypothesis
 import hypothesis.strategies as st
 import numpy as np
@@ -8,6 +10,9 @@ import tensorflow as tf
 
 from keras_trellis import heads
 from keras_trellis.heads import blockwise
+from tests import nests
+
+assert_close = functools.partial(nests.assert_close, tolerance=1e-12)
 
 V, E = 7, 5
 
@@ -43,11 +48,6 @@ def with_gradients(function, inputs, *others):
         nll = function(*inputs, *others)
         total = tf.reduce_sum(nll * tf.range(1, tf.shape(nll)[0] + 1, dtype=nll.dtype))
     return nll, tape.gradient(total, inputs)
-
-
-def assert_close(actual, expected):
-    for a, e in zip(tf.nest.flatten(actual), tf.nest.flatten(expected), strict=True):
-        np.testing.assert_allclose(a, e, rtol=1e-12, atol=1e-12)
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,7 @@
 """What every head has from the interface, and heads by name."""
 
+import functools
+
 import keras
 import numpy as np
 import pytest
@@ -9,6 +11,50 @@ import keras_trellis
 from keras_trellis import heads
 
 V, E = 11, 4
+HEADS = {
+    "tied": heads.TiedSoftmax,
+    "mixture": functools.partial(heads.MixtureOfSoftmaxes, 3, epsilon=1e-8),
+    "adaptive": functools.partial(heads.AdaptiveSoftmax, (3, 5, 9)),
+    "adaptive, two words ahead": functools.partial(heads.AdaptiveSoftmax, (2,)),
+    "adaptive, one word behind": functools.partial(heads.AdaptiveSoftmax, (1, 10)),
+}
+
+
+def draw(*shape, seed=1):
+    return np.random.default_rng(seed).normal(size=shape)
+
+
+@pytest.fixture(params=HEADS)
+def head(request):
+    """A head in float64 with variables of random numbers."""
+    head = HEADS[request.param](dtype="float64")
+    head.build((None, None, E), (V, E))
+    for seed, variable in enumerate(head.trainable_variables):
+        variable.assign(draw(*variable.shape, seed=seed))
+    return head
+
+
+def test_auxiliary_outputs_share_their_targets(head):
+    features, table = draw(2, 3, 5, E), draw(V, E, seed=20)
+    targets = np.random.default_rng(3).integers(0, V, (2, 5))
+    together = head.nll(tf.constant(features), targets[:, None], table)
+    levels = tf.unstack(tf.constant(features), axis=1)
+    apart = [head.nll(level, targets, table) for level in levels]
+    np.testing.assert_allclose(together, np.stack(apart, axis=1), atol=1e-12)
+
+
+def test_gradients_of_the_nll_are_those_of_the_distribution(head):
+    features, table = tf.constant(draw(2, 5, E)), tf.constant(draw(V, E, seed=20))
+    targets = np.random.default_rng(3).integers(0, V, (2, 5))
+    inputs = [features, table, *(v.value for v in head.trainable_variables)]
+    gradients = []
+    for nll in (head.nll, super(type(head), head).nll):
+        with tf.GradientTape() as tape:
+            tape.watch(inputs)
+            total = tf.reduce_sum(nll(features, targets, table) * draw(2, 5, seed=9))
+        gradients.append(tape.gradient(total, inputs))
+    for one, other in zip(*gradients, strict=True):
+        np.testing.assert_allclose(tf.convert_to_tensor(one), other, atol=1e-12)
 
 
 @keras.saving.register_keras_serializable("tests")

@@ -54,34 +54,6 @@ def test_mixture_of_softmaxes(shape, experts, units, table_shape, epsilon):
     np.testing.assert_allclose(nll, nll_of(expected, targets), atol=1e-11)
 
 
-def test_gradients_of_the_nll_are_those_of_the_distribution():
-    head, features, table = (
-        make(epsilon=1e-8),
-        tf.constant(draw(2, 5, UNITS)),
-        tf.constant(TABLE),
-    )
-    targets = np.random.default_rng(3).integers(0, V, (2, 5))
-    inputs = [features, table, *(v.value for v in head.trainable_variables)]
-    gradients = []
-    for nll in (head.nll, super(heads.MixtureOfSoftmaxes, head).nll):
-        with tf.GradientTape() as tape:
-            tape.watch(inputs)
-            total = tf.reduce_sum(nll(features, targets, table) * draw(2, 5, seed=9))
-        gradients.append(tape.gradient(total, inputs))
-    for one, other in zip(*gradients, strict=True):
-        np.testing.assert_allclose(one, other, atol=1e-12)
-
-
-def test_auxiliary_outputs_share_their_targets():
-    head, features = make(), draw(2, 3, 5, UNITS)
-    targets = np.random.default_rng(3).integers(0, V, (2, 5))
-    together = head.nll(tf.constant(features), targets[:, None], TABLE)
-    apart = [
-        head.nll(tf.constant(features[:, level]), targets, TABLE) for level in range(3)
-    ]
-    np.testing.assert_allclose(together, np.stack(apart, axis=1), atol=1e-12)
-
-
 @pytest.mark.parametrize("rows", [(2,), (2, 3)])
 def test_latent_dropout_is_one_mask_for_all_steps(rows):
     """Features that do not change with time have one distribution then, another one a row."""

@@ -42,16 +42,6 @@ def test_tied_softmax_against_numpy(shape):
     np.testing.assert_allclose(nll, expected, atol=1e-12)
 
 
-def test_auxiliary_outputs_share_their_targets():
-    head, features = make(), draw(2, 3, 5, E)
-    targets = np.random.default_rng(3).integers(0, V, (2, 5))
-    together = head.nll(tf.constant(features), targets[:, None], TABLE)
-    apart = [
-        head.nll(tf.constant(features[:, level]), targets, TABLE) for level in range(3)
-    ]
-    np.testing.assert_allclose(together, np.stack(apart, axis=1), atol=1e-12)
-
-
 @pytest.mark.parametrize("policy", ["mixed_bfloat16", "mixed_float16"])
 def test_softmax_in_float32_under_mixed_precision(policy):
     """The product is in half precision, the softmax is not: its sum is 1 to float32's precision."""

@@ -13,6 +13,8 @@ from keras_trellis.core.fixed_point import solve
 from tests import numpy_reference
 from tests.contract import saved
 from tests.contract.registry import REGISTRY
+from tests.keras_trellis.gradients import assert_no_second_gradient
+from tests.nests import assert_close
 
 P, UNITS = 3, 6
 BATCH, STEPS = 2, 7
@@ -56,13 +58,6 @@ def draw_inputs(batch=BATCH, steps=STEPS, seed=1):
 def draw_state(gate="lstm", batch=BATCH):
     rng = np.random.default_rng(2)
     return [tf.constant(rng.normal(size=(batch, UNITS))) for _ in range(N_STATES[gate])]
-
-
-def assert_close(actual, expected, tolerance):
-    actual, expected = tf.nest.flatten(actual), tf.nest.flatten(expected)
-    assert len(actual) == len(expected)
-    for a, e in zip(actual, expected, strict=True):
-        np.testing.assert_allclose(a, e, rtol=tolerance, atol=tolerance)
 
 
 def with_gradients(layer, x, state, mask, training=False):
@@ -361,14 +356,7 @@ def test_what_is_kept_for_the_gradient_does_not_grow_with_the_iterations():
 
 def test_second_derivatives_are_refused():
     layer, x = make(), draw_inputs()
-    with tf.GradientTape() as outer:
-        outer.watch(x)
-        with tf.GradientTape() as tape:
-            tape.watch(x)
-            total = tf.reduce_sum(layer(x, training=True))
-        gradient = tape.gradient(total, x)
-    with pytest.raises(LookupError, match="first gradients"):
-        outer.gradient(gradient, x)
+    assert_no_second_gradient(layer, x, "first gradients")
 
 
 # A warm start.

@@ -1,6 +1,7 @@
 """TrellisLayer against a NumPy network, `keras.layers.LSTM`'s conventions, and itself."""
 
 import dataclasses
+import functools
 import itertools
 from typing import NamedTuple
 
@@ -13,7 +14,10 @@ import tensorflow as tf
 
 import keras_trellis
 from keras_trellis.core.trellis import trellis
-from tests import numpy_reference
+from tests import nests, numpy_reference
+from tests.keras_trellis.gradients import assert_no_second_gradient
+
+assert_close = functools.partial(nests.assert_close, tolerance=1e-10)
 
 
 class Result(NamedTuple):
@@ -107,15 +111,6 @@ def reference(
     if auxiliary_every:
         auxiliary = tf.stack(collected[: len(inner)], axis=1)
     return Result(collected[-1].numpy(), states, auxiliary)
-
-
-def assert_close(actual, expected, tolerance=1e-10):
-    actual, expected = tf.nest.flatten(actual), tf.nest.flatten(expected)
-    assert len(actual) == len(expected)
-    for a, e in zip(actual, expected, strict=True):
-        np.testing.assert_allclose(
-            np.asarray(a), np.asarray(e), rtol=tolerance, atol=tolerance
-        )
 
 
 @st.composite
@@ -231,22 +226,14 @@ def test_gradients_of_gradients(gate):
 
     expected = (moved(1e-6) - moved(-1e-6)) / 2e-6
     for run in (slope, tf.function(slope)):
-        assert_close(run(x), expected, 1e-6)
+        assert_close(run(x), expected, tolerance=1e-6)
 
 
 def test_gradients_of_gradients_are_refused_in_mixed_precision():
     layer = make(dtype="mixed_bfloat16", batch=2)
     x = tf.constant(draw_inputs(steps=5), tf.float32)
-    with tf.GradientTape() as outer:
-        outer.watch(x)
-        with tf.GradientTape() as tape:
-            tape.watch(x)
-            total = tf.reduce_sum(layer(x, training=True))
-        slope = tape.gradient(total, x)
-    with pytest.raises(
-        LookupError, match="gradients of gradients are not there in mixed prec"
-    ):
-        outer.gradient(slope, x)
+    message = "gradients of gradients are not there in mixed prec"
+    assert_no_second_gradient(layer, x, message)
 
 
 @pytest.mark.parametrize("gate", N_STATES)

@@ -29,6 +29,14 @@ def residual(w, x, read, gates):
     return [*map(sig, blocks(total, gates)), x @ of_candidate]
 
 
+def lstm(w, x, h, c):
+    total = x @ w["kernel"] + h @ w["recurrent_kernel"] + w["bias"]
+    i, f, a, o = blocks(total, 4)
+    c = sig(f) * c + sig(i) * np.tanh(a)
+    h = sig(o) * np.tanh(c)
+    return h, [h, c]
+
+
 def irc_gru(w, x, h):
     z, r, a = residual(w, x, h @ w["recurrent_kernel"], 2)
     h = z * h + (1 - z) * (r * a)

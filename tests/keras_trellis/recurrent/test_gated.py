@@ -1,5 +1,7 @@
 """The gated layers against NumPy, against their cells in Keras's loop, and in Keras."""
 
+import functools
+
 import hypothesis
 import hypothesis.strategies as st
 import keras
@@ -10,13 +12,21 @@ import tensorflow as tf
 import keras_trellis
 from keras_trellis import recurrent
 from keras_trellis.recurrent import IHCLSTM, IRCGRU, IRCSRU, SRU, TLSTM, FastGRNN
+from tests import nests
 from tests.keras_trellis import litert
 from tests.keras_trellis.recurrent import numpy_cells
+from tests.keras_trellis.recurrent.in_keras import (
+    check_bidirectional_and_saved,
+    check_stateful,
+)
+
+assert_close = functools.partial(nests.assert_close, tolerance=1e-11)
 
 B, T, P, UNITS = 3, 5, 3, 4
 MASK = np.array([[1, 1, 1, 0, 0], [0, 1, 0, 1, 1], [1, 1, 1, 1, 1]], bool)
 SQUARE = ("SRU", "IRCSRU", "IRCTLSTM")
 FORMS = {
+    "WeightDropLSTM": ("WeightDropLSTM", {}, numpy_cells.lstm),
     "IRCGRU": ("IRCGRU", {}, numpy_cells.irc_gru),
     "IRCGRU released": ("IRCGRU", {"variant": "released"}, numpy_cells.irc_gru),
     "IRCLSTM": ("IRCLSTM", {}, numpy_cells.irc_lstm),
@@ -64,12 +74,6 @@ def states_for(layer):
     return [rng.normal(size=each.shape) for each in layer.get_initial_state(B)]
 
 
-def assert_close(found, expected, tolerance=1e-11):
-    pairs = zip(tf.nest.flatten(found), tf.nest.flatten(expected), strict=True)
-    for one, other in pairs:
-        np.testing.assert_allclose(one, other, rtol=tolerance, atol=tolerance)
-
-
 @pytest.mark.parametrize("form", FORMS)
 def test_the_equations(form):
     layer, x = make(form)
@@ -79,6 +83,25 @@ def test_the_equations(form):
     for training in (False, True):
         found = layer(x, initial_state=initial, training=training)
         assert_close(found, (outputs, *state))
+
+
+@pytest.mark.parametrize("variant", ["paper", "released"])
+def test_a_weight_drop_lstm_is_keras_lstm_but_for_its_dropconnect(variant):
+    layer, x = make("WeightDropLSTM", variant=variant)
+    lstm = keras.layers.LSTM(
+        UNITS, return_sequences=True, return_state=True, dtype="float64"
+    )
+    fresh = recurrent.WeightDropLSTM(UNITS, variant=variant)
+    for built in (lstm, fresh):
+        built.build((B, None, P))
+    forget = fresh.cell.bias.numpy().reshape(4, UNITS)
+    bias = lstm.get_weights()[2].reshape(4, UNITS)  # Keras's begins at 1 too
+    np.testing.assert_array_equal(forget, bias * (variant == "paper"))
+    kernel = fresh.cell.recurrent_kernel.numpy()
+    np.testing.assert_allclose(kernel @ kernel.T, np.eye(UNITS), atol=1e-6)
+    lstm.set_weights(layer.get_weights())
+    how = {"initial_state": states_for(layer), "mask": MASK}
+    assert_close(layer(x, training=True, **how), lstm(x, **how))
 
 
 def with_gradients(call, layer, x, initial, mask):
@@ -253,28 +276,12 @@ def test_a_cell_alone_refuses_to_drop():
 @pytest.mark.parametrize("name", ALL)
 def test_bidirectional_and_a_saved_model(name, tmp_path):
     layer, x = make(name, return_state=False, recurrent_dropout=0.2, seed=0)
-    inputs = keras.Input((None, x.shape[-1]), dtype="float64")
-    both = keras.layers.Bidirectional(layer, dtype="float64")
-    model = keras.Model(inputs, both(keras.layers.Masking(dtype="float64")(inputs)))
-    padded = np.where(MASK[..., None], x, 0)
-    found = np.asarray(model(padded))
-    backward = both.backward_layer(padded, mask=MASK)
-    np.testing.assert_array_equal(found[..., UNITS:], np.asarray(backward)[:, ::-1])
-    model.save(tmp_path / "model.keras")
-    again = keras.models.load_model(tmp_path / "model.keras")
-    np.testing.assert_array_equal(again(padded), found)
-    config = both.forward_layer.get_config()
-    assert again.layers[-1].forward_layer.get_config() == config
+    check_bidirectional_and_saved(layer, x, MASK, tmp_path / "model.keras")
 
 
 @pytest.mark.parametrize("name", ALL)
 def test_a_stateful_layer_goes_on(name):
-    layer, x = make(name, stateful=True)
-    whole = make(name)[0](x)
-    pieces = [layer(x[:, :2])[0], layer(x[:, 2:3])[0], layer(x[:, 3:])[0]]
-    assert_close(tf.concat(pieces, 1), whole[0])
-    layer.reset_state()
-    assert_close(layer(x), whole)
+    check_stateful(functools.partial(make, name), assert_close)
 
 
 @pytest.mark.parametrize("name", ALL)
@@ -361,11 +368,7 @@ def test_a_second_derivative_needs_training_off():
 @pytest.mark.parametrize("name", ["IRCGRU", "TLSTM"])
 def test_litert(name, steps, tmp_path):
     layer, x = make(name, return_state=False, dtype="float32", unroll=steps > 1)
-    inputs = keras.Input((steps, P), batch_size=B)
-    model = keras.Model(inputs, layer(inputs))
-    x = x[:, :steps].astype("float32")
-    found = litert.outputs(model, tmp_path / "model.tflite", x)
-    np.testing.assert_allclose(found, model(x), atol=1e-5)
+    litert.check_layer(layer, x[:, :steps], tmp_path / "model.tflite")
 
 
 # Bad input

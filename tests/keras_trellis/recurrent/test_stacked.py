@@ -9,6 +9,7 @@ import tensorflow as tf
 
 from keras_trellis import EquilibriumTrellisLayer, TrellisLayer
 from keras_trellis.recurrent import StackedLSTM
+from tests.nests import assert_close
 
 P, UNITS = 3, 4
 BATCH, STEPS = 4, 6
@@ -20,12 +21,6 @@ MASK = np.array(
 
 def draw(*shape, seed=0, dtype="float32"):
     return np.random.default_rng(seed).normal(size=shape).astype(dtype)
-
-
-def close(actual, expected, tolerance):
-    actual, expected = tf.nest.flatten(actual), tf.nest.flatten(expected)
-    for a, e in zip(actual, expected, strict=True):
-        np.testing.assert_allclose(a, e, rtol=tolerance, atol=tolerance)
 
 
 class Keras(keras.layers.Layer):
@@ -101,7 +96,7 @@ def test_it_is_keras_layers(layers, skip_input, use_bias, masked, steps):
     weights = [w for layer in randomized(theirs).layers for w in layer.get_weights()]
     ours.set_weights(weights)
     expected = with_gradients(theirs, x, state, mask)
-    close(with_gradients(ours, x, state, mask), expected, 1e-10)
+    assert_close(with_gradients(ours, x, state, mask), expected, 1e-10)
 
 
 def groups(**arguments):
@@ -140,21 +135,21 @@ def test_groups_of_infinite_depth_are_a_stack(arguments):
     expected, *states = layer(x, initial_state=flat, mask=MASK)
     for each in (ours, theirs):
         results = each(x, initial_state=state, mask=MASK)
-        close(results, [expected, *by_layer(states)], 1e-6)
+        assert_close(results, [expected, *by_layer(states)], 1e-6)
     cache, chunks = tuple(map(tf.constant, state)), []
     for begin, end in ((0, 1), (1, 4), (4, 6)):
         chunk = slice(begin, end)
         outputs, cache = ours.stream(x[:, chunk], cache, mask=MASK[:, chunk])
         chunks.append(outputs)
-    close(cache, by_layer(states), 1e-6)
+    assert_close(cache, by_layer(states), 1e-6)
     seen = np.cumsum(MASK, axis=1) > 0  # before, a chunk has the output of its cache
-    close(np.concatenate(chunks, axis=1)[seen], expected[seen], 1e-6)
+    assert_close(np.concatenate(chunks, axis=1)[seen], expected[seen], 1e-6)
     stateful = StackedLSTM.from_layer(layer, stateful=True, return_state=False)
     for variable, value in zip(stateful.states, state, strict=True):
         variable.assign(value)
-    close(stateful(x[:, :3], mask=MASK[:, :3])[0], expected[0, :3], 1e-6)
-    close(stateful(x[:, 3:], mask=MASK[:, 3:])[0], expected[0, 3:], 1e-6)
-    close(stateful.states, by_layer(states), 1e-6)
+    assert_close(stateful(x[:, :3], mask=MASK[:, :3])[0], expected[0, :3], 1e-6)
+    assert_close(stateful(x[:, 3:], mask=MASK[:, 3:])[0], expected[0, 3:], 1e-6)
+    assert_close(stateful.states, by_layer(states), 1e-6)
 
 
 def test_all_three_learn_the_same():
@@ -176,8 +171,8 @@ def test_all_three_learn_the_same():
             optimizer.apply(gradients, variables)
             losses[-1].append(float(loss))
     assert losses[0][-1] < 0.97 * losses[0][0]
-    close(losses[1], losses[0], 1e-5)
-    close(losses[2], losses[0], 1e-5)
+    assert_close(losses[1], losses[0], 1e-5)
+    assert_close(losses[2], losses[0], 1e-5)
 
 
 def lstm(x, kernel, recurrent, bias, masks, recurrent_masks):
@@ -247,12 +242,12 @@ def test_each_layer_starts_from_numbers_of_its_own():
     ]
     assert np.abs(layer.kernels[1] - layer.kernels[2]).max() > 0.1
     for recurrent in layer.recurrent_kernels:
-        close(recurrent @ tf.transpose(recurrent), np.eye(UNITS), 1e-5)
+        assert_close(recurrent @ tf.transpose(recurrent), np.eye(UNITS), 1e-5)
         assert recurrent is layer.recurrent_kernels[0] or (
             np.abs(recurrent - layer.recurrent_kernels[0]).max() > 0.1
         )
     for bias in layer.biases:
-        close(bias, np.repeat([0, 1, 0, 0], UNITS), 0)
+        assert_close(bias, np.repeat([0, 1, 0, 0], UNITS), 0)
 
 
 def test_from_a_layer_that_drops_says_what_it_leaves_out():

@@ -1,5 +1,7 @@
 """The tensorized LSTM against NumPy, its causality and its chunks, and in Keras."""
 
+import functools
+
 import hypothesis
 import hypothesis.strategies as st
 import keras
@@ -9,10 +11,17 @@ import tensorflow as tf
 
 import keras_trellis
 from keras_trellis import TensorizedLSTM
-from keras_trellis.engine import time_loop
+from keras_trellis.engine import recurrence
 from keras_trellis.recurrent import TensorizedLSTMCell
+from tests import nests
 from tests.keras_trellis import litert
 from tests.keras_trellis.recurrent import numpy_tensorized
+from tests.keras_trellis.recurrent.in_keras import (
+    check_bidirectional_and_saved,
+    check_stateful,
+)
+
+assert_close = functools.partial(nests.assert_close, tolerance=1e-12)
 
 B, T, P, CHANNELS = 3, 5, 3, 2
 MASK = np.array([[1, 1, 1, 0, 0], [0, 1, 0, 1, 1], [1, 1, 1, 1, 1]], bool)
@@ -32,12 +41,6 @@ def make(size=3, **arguments):
 def states_for(layer, seed=3):
     rng = np.random.default_rng(seed)
     return [rng.normal(size=each.shape) for each in layer.get_initial_state(B)]
-
-
-def assert_close(found, expected, tolerance=1e-12):
-    pairs = zip(tf.nest.flatten(found), tf.nest.flatten(expected), strict=True)
-    for one, other in pairs:
-        np.testing.assert_allclose(one, other, rtol=tolerance, atol=tolerance)
 
 
 @st.composite
@@ -74,7 +77,7 @@ def test_the_equations(arguments):
         layer.delay,
     )
     found = layer(x, initial_state=initial)
-    assert_close(found, (outputs, *state), 1e-10)
+    assert_close(found, (outputs, *state), tolerance=1e-10)
 
 
 @hypothesis.given(arguments=drawn())
@@ -170,8 +173,12 @@ def test_the_late_form_is_the_cell_in_the_loop_of_keras(arguments, masked, unrol
     def train(*args, **kwargs):
         return layer(*args, training=True, **kwargs)
 
-    assert_close(with_gradients(layer, layer, x, initial, mask), expected, 1e-10)
-    assert_close(with_gradients(train, layer, x, initial, mask), expected, 1e-10)
+    assert_close(
+        with_gradients(layer, layer, x, initial, mask), expected, tolerance=1e-10
+    )
+    assert_close(
+        with_gradients(train, layer, x, initial, mask), expected, tolerance=1e-10
+    )
 
 
 def with_gradients(call, layer, x, initial, mask):
@@ -207,6 +214,35 @@ def test_a_training_graph_of_unknown_sizes(masked):
         part, mask = x[:rows, :steps], MASK[:rows, :steps] if masked else None
         found = run(part, mask) if masked else run(part)
         assert_close(found, with_gradients(layer, layer, part, [], mask))
+
+
+# Theorem C of the paper's appendix: softmax kernels make each memory cell a convex combination.
+
+
+@hypothesis.given(arguments=drawn())
+@hypothesis.settings(max_examples=10, deadline=None)
+def test_the_memory_convolution_is_a_convex_combination(arguments):
+    """With i = 0 and f = 1 a step is that convolution, which is linear; so here is its matrix.
+
+    So a gradient that goes back through it has a sum of absolute values no greater than before,
+    whatever the number of steps (Leifert et al. 2016, theorems 17 and 18).
+    """
+    layer, x = make(**arguments | {"cell": "lstm", "memory_convolution": True})
+    cell = layer.cell
+    bias = cell.bias.numpy()
+    bias[CHANNELS : 2 * CHANNELS], bias[2 * CHANNELS : 3 * CHANNELS] = -1e4, 1e4
+    cell.bias.assign(bias)
+    size = cell.state_size[0]
+    hidden = np.random.default_rng(6).normal(size=(1, size)).repeat(size, 0)
+    inputs = x[:1, 0].repeat(size, 0)
+    _, (_, carried) = cell(inputs, [hidden, np.eye(size)])
+    matrix = np.reshape(carried, [size // CHANNELS, CHANNELS, -1, CHANNELS])
+    within = np.einsum("icoc->cio", matrix)  # of each channel alone
+    assert (within >= 0).all()
+    np.testing.assert_allclose(within.sum(1), 1, rtol=1e-12)
+    np.testing.assert_allclose(within[0], within[1], rtol=1e-12)  # one kernel for all
+    others = matrix.sum((0, 2)) - np.diag(np.diag(matrix.sum((0, 2))))
+    np.testing.assert_array_equal(others, 0)
 
 
 # Kinship
@@ -263,27 +299,11 @@ def test_streaming_at_once_and_late():
 
 def test_bidirectional_and_a_saved_model(tmp_path):
     layer, x = make(rank=3, channel_normalization=True, return_state=False)
-    inputs = keras.Input((None, P), dtype="float64")
-    both = keras.layers.Bidirectional(layer, dtype="float64")
-    model = keras.Model(inputs, both(keras.layers.Masking(dtype="float64")(inputs)))
-    padded = np.where(MASK[..., None], x, 0)
-    found = np.asarray(model(padded))
-    backward = both.backward_layer(padded, mask=MASK)
-    np.testing.assert_array_equal(found[..., CHANNELS:], np.asarray(backward)[:, ::-1])
-    model.save(tmp_path / "model.keras")
-    again = keras.models.load_model(tmp_path / "model.keras")
-    np.testing.assert_array_equal(again(padded), found)
-    config = both.forward_layer.get_config()
-    assert again.layers[-1].forward_layer.get_config() == config
+    check_bidirectional_and_saved(layer, x, MASK, tmp_path / "model.keras")
 
 
 def test_a_stateful_layer_goes_on():
-    layer, x = make(4, stateful=True)
-    whole = make(4)[0](x)
-    pieces = [layer(x[:, :2])[0], layer(x[:, 2:3])[0], layer(x[:, 3:])[0]]
-    assert_close(tf.concat(pieces, 1), whole[0])
-    layer.reset_state()
-    assert_close(layer(x), whole)
+    check_stateful(functools.partial(make, 4), assert_close)
 
 
 def test_a_language_model_learns():
@@ -332,11 +352,7 @@ def test_the_forget_bias_and_the_other_initializers():
 @pytest.mark.parametrize("steps", [1, T])
 def test_litert(steps, tmp_path):
     layer, x = make(return_state=False, dtype="float32", unroll=steps > 1)
-    inputs = keras.Input((steps, P), batch_size=B)
-    model = keras.Model(inputs, layer(inputs))
-    x = x[:, :steps].astype("float32")
-    found = litert.outputs(model, tmp_path / "model.tflite", x)
-    np.testing.assert_allclose(found, model(x), atol=1e-5)
+    litert.check_layer(layer, x[:, :steps], tmp_path / "model.tflite")
 
 
 # Bad input
@@ -420,14 +436,14 @@ def numbers_kept(recompute, steps, monkeypatch):
     """How many numbers the arrays of a forward pass have that are as wide as a state."""
     layer, _ = make(recompute=recompute)
     kept = []
-    array = time_loop.array
+    array = recurrence.empty_array
 
     def counted(size, shape, dtype):
         if shape[-1] >= layer.cell.state_size[0]:
             kept.append(size * np.prod(shape))
         return array(size, shape, dtype)
 
-    monkeypatch.setattr(time_loop, "array", counted)
+    monkeypatch.setattr(recurrence, "empty_array", counted)
     run = tf.function(lambda x: layer(x, training=True))
     run.get_concrete_function(tf.TensorSpec([B, steps, P], "float64"))
     monkeypatch.undo()

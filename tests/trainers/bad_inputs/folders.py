@@ -182,7 +182,7 @@ ROWS = (
     damaged("lm", GENERATE,
         "run/config.json: `config.model.depth` must be an integer of at least 1 and below 2**31. Received: config.model.depth=0", **{"config.json": changed(model__depth=0)}),
     damaged("lm", GENERATE,
-        "run/config.json: `config.model.layer` must be one of ('trellis', 'equilibrium', 'lstm', 'skip_lstm', 'gru', 'gru_reset_before', 'irc_gru', 'irc_lstm', 'ihc_lstm', 'ihc_lstm_projected', 'sru', 'irc_sru', 't_lstm', 'irc_t_lstm', 'fast_grnn', 'irc_fast_grnn', 'tensorized', 'tcn', 'transformer'). Received: config.model.layer='rnn'", **{"config.json": changed(model__kind="rnn")}),
+        "run/config.json: `config.model.layer` must be one of ('trellis', 'equilibrium', 'lstm', 'skip_lstm', 'gru', 'gru_reset_before', 'weight_drop_lstm', 'irc_gru', 'irc_lstm', 'ihc_lstm', 'ihc_lstm_projected', 'sru', 'irc_sru', 't_lstm', 'irc_t_lstm', 'fast_grnn', 'irc_fast_grnn', 'tensorized', 'grid_lstm', 'tcn', 'transformer'). Received: config.model.layer='rnn'", **{"config.json": changed(model__kind="rnn")}),
     damaged("lm", GENERATE,
         "run/config.json: unknown config field 'model.width'; did you mean 'model.depth'?", **{"config.json": changed(model__width=3)}),
     damaged("lm", GENERATE,

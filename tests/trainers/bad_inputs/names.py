@@ -93,7 +93,7 @@ ROWS = (
         "--verbosity must be an integer. Received: --verbosity=loud"),
     Row("lm", "--task=text --nodistribute",
         "unknown flag --nodistribute; did you mean --distribute?"),
-    Row("lm", "-- --task=text", "--task is missing; expected one of ptb, {any}, memorization"),
+    Row("lm", "-- --task=text", "--task is missing; expected one of ptb, {any}, csv_numbers"),
     Row("lm", "---task=text", "unknown flag ---task; did you mean --task?"),
     Row("pixels", NO_FLAGS,
         f"--task is missing; expected one of {TASKS}"),

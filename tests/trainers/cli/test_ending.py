@@ -1,5 +1,6 @@
 """The commands that a finished run offers."""
 
+import copy
 import functools
 import importlib
 import shlex
@@ -25,6 +26,10 @@ def parsed(module, arguments, monkeypatch):
             own = functools.partial(define, flag_values=values)
             patch.setattr(flags, f"DEFINE_{kind}", own)
         module.define_flags()
+    # Some commands share the others of their flags.
+    for flag in flags.FLAGS.get_key_flags_for_module(module.__name__):
+        if flag.name not in values:
+            values[flag.name] = copy.deepcopy(flag)
     return values(["program", *arguments])[1:]
 
 

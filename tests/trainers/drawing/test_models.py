@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from trainers.drawing import models
-from trainers.models import counting
 from trainers.models.cells import CELLS
+from trainers.models.kinds import count_parameters
 from trainers.tasks import config as configs
 from trainers.tasks import registry, schema
 from trainers.training import runs
@@ -46,7 +46,7 @@ def test_the_decoders_of_the_papers_svhn_have_its_parameters():
     counts = {}
     for decoder in ("lstm", "ihc_lstm", "ihc_lstm_projected"):
         make = functools.partial(CELLS[decoder], config.model.units)
-        counts[decoder] = counting.parameters(make, (None, config.model.latent_units))
+        counts[decoder] = count_parameters(make, (None, config.model.latent_units))
     assert counts == {
         "lstm": 2_883_200,
         "ihc_lstm": 490_100,

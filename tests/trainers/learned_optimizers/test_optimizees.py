@@ -23,6 +23,7 @@ FAMILIES = {
     "quadratics": Quadratics(5),
     "perceptrons": optimizees.perceptrons(DIGITS, 6, (4, 3), "relu"),
     "convolutional": optimizees.convolutional(PHOTOGRAPHS, 6, 4, "tanh"),
+    "residual": optimizees.residual(PHOTOGRAPHS, 6, 8, 2),
 }
 
 
@@ -32,6 +33,8 @@ def test_the_networks_have_the_published_sizes():
     convolutions = 25 * 16 * (3 + 16 + 16) + 3 * 16
     dense = (4 * 4 * 16 + 1) * 32 + 33 * 10
     assert optimizees.convolutional(photographs, 128).size == convolutions + dense
+    # That of ResNet-34 for CIFAR-10 with convolutions in the shortcuts where sizes change.
+    assert optimizees.residual(photographs, 128).size == 21_282_122
 
 
 @pytest.mark.parametrize("name", FAMILIES)
@@ -63,6 +66,63 @@ def test_a_network_classifies_as_keras_does():
         np.testing.assert_allclose(
             family.logits(pixels, parts)[number], model(pixels[number]), rtol=1e-4
         )
+
+
+def residual_of_keras(channels):
+    """Three stages of a block, out of Keras's layers; returns the model and its layers."""
+    layers = []
+
+    def convolved(values, width, stride=1, size=3):
+        layers.append(keras.layers.Conv2D(width, size, stride, "same", use_bias=False))
+        layers.append(keras.layers.BatchNormalization())
+        return layers[-1](layers[-2](values), training=True)
+
+    inputs = keras.Input([8, 8, 3])
+    values = keras.ops.relu(convolved(inputs, channels))
+    for stage in range(3):
+        width, stride = channels * 2**stage, 2 if stage else 1
+        inner = keras.ops.relu(convolved(values, width, stride))
+        inner = convolved(inner, width)
+        if stage:
+            values = convolved(values, width, stride, size=1)
+        values = keras.ops.relu(values + inner)
+    layers.append(keras.layers.Dense(10))
+    values = layers[-1](keras.layers.GlobalAveragePooling2D()(values))
+    return keras.Model(inputs, values), layers
+
+
+def test_a_residual_network_classifies_as_keras_does():
+    family = FAMILIES["residual"]
+    model, layers = residual_of_keras(2)
+    variables = [v for layer in layers for v in layer.trainable_variables]
+    parts = family.parts(RNG.normal(size=[1, family.size]).astype("float32"))
+    for variable, part in zip(variables, parts, strict=True):
+        variable.assign(part[0])
+    pixels = RNG.random(size=[1, 6, 64 * 3]).astype("float32")
+    expected = model(pixels[0].reshape(6, 8, 8, 3))
+    np.testing.assert_allclose(
+        family.logits(pixels, parts)[0], expected, rtol=1e-3, atol=1e-4
+    )
+
+
+def test_a_residual_network_starts_with_scales_of_1_and_kernels_of_relus():
+    theta = FAMILIES["residual"].draw([3, 3], 2).theta
+    parts = map(np.array, FAMILIES["residual"].parts(theta))
+    kernel, scale, shift, *_, bias = parts
+    assert (scale == 1).all() and not shift.any() and not bias.any()
+    assert 0.5 < np.std(kernel) / np.sqrt(2 / 27) < 1.5
+
+
+@pytest.mark.parametrize("depth", [0, 7, 9, 33, 34.0, "34"])
+def test_a_depth_that_no_network_has_is_named(depth):
+    with pytest.raises(ValueError, match=f"`depth` must be 18, 34 or 6 n.*{depth!r}"):
+        optimizees.residual(PHOTOGRAPHS, 6, depth, 2)
+
+
+def test_labels_beyond_the_classes_are_named():
+    for make in (optimizees.perceptrons, optimizees.convolutional, optimizees.residual):
+        with pytest.raises(ValueError, match="`classes` must be above 9.*classes=9"):
+            make(PHOTOGRAPHS, 6, classes=9)
 
 
 KERAS = {

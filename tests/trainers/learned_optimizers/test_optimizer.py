@@ -17,8 +17,10 @@ def network(seed=0, **settings):
     keras.utils.set_random_seed(seed)
     cells = [keras.layers.LSTMCell(4), IHCLSTMCell(4)]
     made = core.UpdateNetwork(cells, projection=5, **settings)
-    kernel = made.output_layer.kernel  # a new network's updates are 0
-    kernel.assign(keras.random.normal(kernel.shape, seed=seed))
+    # A new network's updates are 0, or gradient descent.
+    last = [made.output_layer] if made.gates is None else [made.gates.input_gate]
+    for layer in last:
+        layer.kernel.assign(keras.random.normal(layer.kernel.shape, seed=seed))
     return made
 
 
@@ -34,18 +36,21 @@ def fit(model, epochs):
     model.fit(INPUTS, TARGETS, batch_size=8, epochs=epochs, verbose=0, shuffle=False)
 
 
-def test_a_step_of_fit_adds_the_networks_updates():
+@pytest.mark.parametrize("update", ["added", "gated"])
+def test_a_step_of_fit_adds_the_networks_updates(update):
     """All coordinates are one batch; the second step goes on from the first one's states."""
-    model, states = model_with(RecurrentOptimizer(network())), None
+    kind = {"update": update}
+    model, states = model_with(RecurrentOptimizer(network(**kind))), None
     for _ in range(2):
         with tf.GradientTape() as tape:
             errors = model(tf.constant(INPUTS, "float32")) - TARGETS.astype("float32")
             loss = tf.reduce_mean(tf.square(errors))
         gradients = tape.gradient(loss, [v.value for v in model.trainable_variables])
         flat = tf.concat([tf.reshape(each, [-1]) for each in gradients], 0)
-        states = states or network().initial_states(len(flat))
-        updates, states = network()(flat, states)
+        states = states or network(**kind).initial_states(len(flat))
         before = np.concatenate([np.ravel(w) for w in model.get_weights()])
+        point = core.Point(tf.constant(before), loss, flat)
+        updates, states = core.step(network(**kind), point, states)
         fit(model, 1)
         after = np.concatenate([np.ravel(w) for w in model.get_weights()])
         np.testing.assert_allclose(after - before, updates, rtol=1e-3, atol=1e-6)
@@ -53,7 +58,7 @@ def test_a_step_of_fit_adds_the_networks_updates():
 
 
 def test_a_saved_model_goes_on_with_its_states(tmp_path):
-    model = model_with(RecurrentOptimizer(network()))
+    model = model_with(RecurrentOptimizer(network(update="gated")))
     fit(model, 3)
     model.save(tmp_path / "model.keras")
     loaded = keras.models.load_model(tmp_path / "model.keras")
@@ -88,9 +93,42 @@ def test_what_it_cannot_train_is_named(tmp_path):
     words.compile(RecurrentOptimizer(network()), "mse")
     with pytest.raises(ValueError, match="a dense gradient.*a sparse one for .*embed"):
         words.fit(np.zeros((4, 2)), np.zeros((4, 2, 1)), verbose=0)
+    with pytest.raises(ValueError, match="`update` must be None or 'added'.*='gated'"):
+        RecurrentOptimizer(network(), update="gated")
     variable = keras.Variable([1.0, 2.0], name="unused")
     with pytest.raises(ValueError, match="a dense gradient.*none for .*unused"):
         RecurrentOptimizer(network()).apply([None], [variable])
     (tmp_path / "other.npz").write_bytes(b"text")
     with pytest.raises(ValueError, match="other.npz must be a file of Recurrent"):
         RecurrentOptimizer.load(tmp_path / "other.npz")
+
+
+def test_a_gated_update_reads_the_loss_and_moves_no_frozen_variable():
+    variable = keras.Variable([1.0, 2.0], name="weights")
+    optimizer = RecurrentOptimizer(update="gated")
+    with pytest.raises(ValueError, match="call `scale_loss.loss.` before `apply`"):
+        optimizer.apply([tf.ones(2)], [variable])
+    optimizer.scale_loss(tf.constant(3.0))
+    optimizer.apply([tf.ones(2)], [variable])
+    np.testing.assert_allclose(variable, [1.0, 2.0] - 0.0067 * np.ones(2), atol=3e-4)
+    frozen = keras.Variable([1.0], trainable=False, name="frozen")
+    with pytest.raises(ValueError, match="must be trainable.*frozen, which is frozen"):
+        RecurrentOptimizer(update="gated").build([variable, frozen])
+    model = model_with(RecurrentOptimizer(update="gated"))
+    model.optimizer.build(model.trainable_variables)
+    model.layers[0].trainable = False
+    with pytest.raises(ValueError, match="no gradient for .*kernel; compile the model"):
+        fit(model, 1)
+    with pytest.raises(ValueError, match="a gradient for .*other; compile the model"):
+        other = keras.Variable([1.0], name="other")
+        optimizer.apply([tf.ones(2), tf.ones(1)], [variable, other])
+
+
+def test_gradients_may_come_in_another_order():
+    variables = [keras.Variable([1.0, 2.0]), keras.Variable([3.0])]
+    optimizer = RecurrentOptimizer(update="gated")
+    optimizer.build(variables)
+    optimizer.scale_loss(tf.constant(1.0))
+    optimizer.apply([10 * tf.ones(1), tf.ones(2)], variables[::-1])
+    np.testing.assert_allclose(variables[0], [0.993, 1.993], atol=1e-3)
+    np.testing.assert_allclose(variables[1], [2.933], atol=1e-3)

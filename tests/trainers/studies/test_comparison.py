@@ -31,7 +31,8 @@ from trainers.tasks import config as configs
 from trainers.tasks import registry, schema
 from trainers.tasks.measures import ACCURACY, SQUARED_ERROR
 from trainers.tasks.search import CHARACTERS, Uniform
-from trainers.tasks.task import AlgorithmTask, ImageTask, LanguageTask
+from trainers.tasks.task import AlgorithmTask, ImageTask, LanguageTask, SeriesTask
+from trainers.time_series import models as series_models
 from trainers.training import hold, loop, runs, strategies
 from trainers.training.workdir import WorkdirError, read_config, read_result
 
@@ -64,8 +65,12 @@ GIVEN = {("adding", name): tiny(name) for name in ("trellis", "gru")}
 
 def models_of(task):
     """Returns the models that a task has settings for: a single layer has none above it."""
-    text = isinstance(registry.get(task), LanguageTask)
-    return [name for name in MODELS if text or name != "skip_lstm"]
+    kinds = {"skip_lstm": LanguageTask, "sru": SeriesTask}
+    return [
+        name
+        for name in MODELS
+        if isinstance(registry.get(task), kinds.get(name, object))
+    ]
 
 
 CASES = [(task, model) for task in registry.TASKS for model in models_of(task)]
@@ -101,7 +106,12 @@ def test_a_new_task_has_the_settings_of_the_task_that_it_is_made_of(
 
 @pytest.mark.parametrize(
     ("kind", "some"),
-    [(LanguageTask, "text"), (ImageTask, "seq_mnist"), (AlgorithmTask, "addition")],
+    [
+        (LanguageTask, "text"),
+        (ImageTask, "seq_mnist"),
+        (AlgorithmTask, "addition"),
+        (SeriesTask, "watch"),
+    ],
 )
 def test_a_kind_of_task_has_settings(kind, some):
     known = registry.get(some)
@@ -134,6 +144,8 @@ def counter(task):
     if isinstance(registry.get(task), LanguageTask):
         symbols = 50 if registry.get(task).search is CHARACTERS else 10_000
         return lambda config: language_models.parameters(config, symbols)
+    if isinstance(registry.get(task), SeriesTask):
+        return lambda config: series_models.parameters(config, 2, 10)
     return lambda config: sequence_models.parameters(config, 2, 10)
 
 
@@ -164,8 +176,16 @@ def test_each_value_of_a_space_can_have_the_parameters_of_the_preset(task, model
 @pytest.mark.parametrize(
     ("task", "models", "count"),
     [
-        ("ptb", MODELS, lambda config: language_models.parameters(config, 10_000)),
-        ("ptb_char", MODELS, lambda config: language_models.parameters(config, 50)),
+        (
+            "ptb",
+            models_of("ptb"),
+            lambda config: language_models.parameters(config, 10_000),
+        ),
+        (
+            "ptb_char",
+            models_of("ptb_char"),
+            lambda config: language_models.parameters(config, 50),
+        ),
         (
             "permuted_mnist",
             MODELS[:4],

@@ -6,12 +6,15 @@ Where a preset has another value than its table, the test says so, and why.
 import pytest
 
 from configs import ptb_recurrent
+from trainers.data.streams import Windows
 from trainers.language import models as language_models
 from trainers.models.layers import LAYERS
 from trainers.sequences import models as sequence_models
 from trainers.tasks import config as configs
-from trainers.tasks import registry
+from trainers.tasks import registry, schema
 from trainers.tasks.names import flatten
+from trainers.training import runs
+from trainers.training.schedules import Schedule
 
 # Bai, Kolter and Koltun (2019), Table 5, and the results of section 5.2. "hidden" and "output" are
 # two parts of the hidden state.
@@ -245,6 +248,19 @@ def test_the_paper_s_models_of_texts_have_the_parameters_of_table_5(task):
     assert told[task] == TABLE_5[task]["millions"]
 
 
+def test_the_short_form_is_60_passes_of_one_cosine_with_averages_from_half_of_it_on():
+    config = configs.load("ptb", "paper_short")
+    changed = {"preset", "schedule.patience", "schedule.minimum"}
+    changed |= {"schedule.average_after", "training.epochs", "training.steps"}
+    found = flatten(config), flatten(configs.load("ptb", "paper"))
+    assert {name for name in found[0] if found[0][name] != found[1][name]} == changed
+    words = 929_589 // config.data.batch_size
+    windows = Windows(words, config.data.window, config.data.horizon)
+    assert config.training.steps == 60 * windows.count
+    assert runs.make_schedule(config) == Schedule(average_after=30)
+    schema.check(config)
+
+
 @pytest.mark.parametrize("task", CHANNELS)
 def test_the_table_s_hidden_size_of_pixels_does_not_give_its_parameters(task):
     """100 hidden channels have 0.1M; 1,000, in `paper_larger`, have the table's 8M."""
@@ -255,11 +271,27 @@ def test_the_table_s_hidden_size_of_pixels_does_not_give_its_parameters(task):
     assert [round(each / 1e6, 1) for each in found] == [0.1, 8.0]
 
 
+@pytest.mark.parametrize("task", ["addition", "memorization"])
+def test_the_baselines_of_the_tensorized_lstm_have_as_many_parameters(task):
+    """The stacked LSTM is a kernel of 2 without memory convolution, see test_tensorized.py."""
+    found = {}
+    for name in ("tensorized", "tensorized_3d", "stacked_lstm", "grid_lstm", "lstm"):
+        config = configs.load(task, f"small_{name}")
+        kinds = registry.get(task).algorithm(config.data).kinds
+        found[name] = sequence_models.parameters(config, kinds, kinds)
+        schema.check(config)
+        if name == "stacked_lstm":
+            tensorized = dict(kernel_size=2, rank=2, memory_convolution=False)
+            assert tensorized.items() <= config.model.tensorized.to_dict().items()
+    assert max(found.values()) < 1.06 * min(found.values()), found
+    assert configs.load(task, "paper").schedule.stop_at == 1
+
+
 # Kuo et al. (2020), Table II: layers, sizes of embedding and hidden state, the layers' parameters;
 # then the learning rate and the epochs of the authors' code, which has no T-LSTM: that one has
 # those of its IRC form. `gru` is that of the code, whose reset gate acts after the product.
 TABLE_II = {
-    "lstm": ("lstm", 3, 400, 1150, "24.9M", 30.0, 800),
+    "lstm": ("weight_drop_lstm", 3, 400, 1150, "24.9M", 30.0, 800),
     "ihc_lstm": ("ihc_lstm", 3, 400, 1150, "15.1M", 30.0, 800),
     "fast_grnn_1": ("fast_grnn", 1, 650, 650, "1.7M", 10.0, 50),
     "irc_fast_grnn_1": ("irc_fast_grnn", 1, 650, 650, "1.3M", 10.0, 50),

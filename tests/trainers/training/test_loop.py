@@ -451,6 +451,17 @@ def test_a_run_that_no_longer_improves_stops_and_stays_so(tmp_path, capsys):
     assert result[:5] == (True, 5 * STEPS, 5, 1.0, 5)
 
 
+def test_a_run_that_is_solved_stops_and_stays_so(tmp_path):
+    """Also if it was stopped before it could write its result."""
+    schedule = schedules.Schedule(stop_at=0.9)
+    shares = iter([0.2, 0.9, 0.1])
+    for _ in range(2):
+        task = as_new()
+        task.evaluate = lambda: {"loss": 1.0, "right_answers": next(shares)}
+        result, _ = train(tmp_path, task, epochs=9, schedule=schedule)
+        assert result[:3] == (True, 2 * STEPS, 2) and result.solved
+
+
 def test_a_run_is_observed_after_each_epoch_and_goes_on_after_one_that_ended_it(
     tmp_path, undisturbed
 ):

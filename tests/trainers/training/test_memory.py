@@ -18,8 +18,8 @@ from trainers.models.layers import LAYERS, TRELLIS
 from trainers.models.recurrent import Gated
 from trainers.sequences import models as sequence_models
 from trainers.tasks import config as configs
-from trainers.training import available_memory, memory, runs
-from trainers.training.available_memory import Room
+from trainers.training import memory, resources, runs
+from trainers.training.resources import Room
 
 GIB = 2**30
 PAGE = Path(__file__).parents[3] / "docs" / "trainers.md"
@@ -113,14 +113,14 @@ import random
 import keras
 from trainers.language import models
 from trainers.tasks import config as configs
-from trainers.training import costs
+from trainers.training import resources
 
 config = configs.load("wikitext103", "paper")
-state, before = random.getstate(), costs.resident("VmHWM")
+state, before = random.getstate(), resources.resident("VmHWM")
 count = models.parameters(config, 267_735)
 with keras.StatelessScope():
     pass  # its end gives values to all variables that Keras lists
-print(count, costs.resident("VmHWM") - before, state == random.getstate())
+print(count, resources.resident("VmHWM") - before, state == random.getstate())
 """
 
 
@@ -173,7 +173,7 @@ def there(monkeypatch):
 
     def there(size):
         room = Room(int(size * GIB), "cgroup limit")
-        monkeypatch.setattr(available_memory, "room", lambda: room)
+        monkeypatch.setattr(resources, "room", lambda: room)
 
     return there
 
@@ -285,7 +285,7 @@ V2 = {
 )
 def test_the_memory_that_is_there(tmp_path, files, size, limit):
     write(tmp_path, files)
-    assert available_memory.room(tmp_path) == (size, limit)
+    assert resources.room(tmp_path) == (size, limit)
 
 
 def test_a_limit_of_the_shell_counts(tmp_path, monkeypatch):
@@ -294,9 +294,9 @@ def test_a_limit_of_the_shell_counts(tmp_path, monkeypatch):
     monkeypatch.setattr(
         resource, "getrlimit", lambda kind: (limits[kind], limits[kind])
     )
-    assert available_memory.room(tmp_path) == (300 * 1024, "ulimit -v")
+    assert resources.room(tmp_path) == (300 * 1024, "ulimit -v")
     limits[resource.RLIMIT_AS] = resource.RLIM_INFINITY
-    assert available_memory.room(tmp_path) == (600 * 1024, "ulimit -d")
+    assert resources.room(tmp_path) == (600 * 1024, "ulimit -d")
 
 
 def test_too_little_to_import_anything_is_a_line():
@@ -315,10 +315,10 @@ def test_too_little_to_import_anything_is_a_line():
 def test_where_nothing_is_known_nothing_is_said(tmp_path, monkeypatch):
     unlimited = (resource.RLIM_INFINITY, resource.RLIM_INFINITY)
     monkeypatch.setattr(resource, "getrlimit", lambda _: unlimited)
-    assert available_memory.room(tmp_path) is None
-    monkeypatch.setattr(available_memory, "room", lambda: None)
+    assert resources.room(tmp_path) is None
+    monkeypatch.setattr(resources, "room", lambda: None)
     assert memory.check_training(config_of("paper"), need, presets) is None
 
 
 def test_this_machine_has_some():
-    assert available_memory.room().size > 0
+    assert resources.room().size > 0

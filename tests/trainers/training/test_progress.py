@@ -56,6 +56,14 @@ def rows(folder):
     return list(csv.DictReader(io.StringIO((folder / progress.METRICS).read_text())))
 
 
+def steps(folder):
+    return [row["step"] for row in rows(folder)]
+
+
+# The rows of eight steps: of two each, and of an epoch and its validation after four.
+EIGHT_STEPS = ["2", "4", "4", "4", "6", "8", "8", "8"]
+
+
 def test_lines_where_there_is_no_terminal(folder):
     out = io.StringIO()
     shown = begin(folder, out)
@@ -198,17 +206,7 @@ def test_a_full_disk_is_told_once_and_stops_nothing(folder, monkeypatch):
     assert out.getvalue().count("No space left on device") == 1
     go(shown, 2)  # the disk has room again
     shown.close()
-    assert [row["step"] for row in rows(folder)] == [
-        "2",
-        "4",
-        "4",
-        "4",
-        "6",
-        "8",
-        "8",
-        "8",
-        "10",
-    ]
+    assert steps(folder) == [*EIGHT_STEPS, "10"]
 
 
 def test_events_that_were_lost_on_the_way_to_the_disk_are_written_in_the_end(folder):
@@ -272,16 +270,7 @@ def test_what_stands_in_the_way_of_a_record_is_told_and_stops_nothing(folder, na
     shown.close()
     (line,) = [line for line in out.getvalue().splitlines() if str(folder) in line]
     assert name == progress.METRICS or "cannot be written" in line
-    assert [row["step"] for row in rows(folder)] == [
-        "2",
-        "4",
-        "4",
-        "4",
-        "6",
-        "8",
-        "8",
-        "8",
-    ]
+    assert steps(folder) == EIGHT_STEPS
 
 
 @pytest.mark.parametrize("value", ["nan", "inf", "1e999", "-1", "0", ""])

@@ -90,6 +90,8 @@ def test_a_run_stops_after_so_many_epochs_without_a_better_loss():
     "arguments",
     [
         {"stop_after": 0},
+        {"stop_at": 0},
+        {"stop_at": 1.5},
         {"factor": 1.0},
         {"patience": 0},
         {"minimum": -1.0},

@@ -7,7 +7,7 @@ from tests.trainers.training import toy
 from trainers.language import modeling, models
 from trainers.tasks import config as configs
 from trainers.training import loop, runs, schedules, workdir
-from trainers.training.stages import Stages
+from trainers.training.schedules import Stages
 from trainers.training.trainer import Trainer
 
 STEPS_PER_EPOCH, STEPS = 5, 13

@@ -53,101 +53,42 @@ def test_half_a_line_is_what_a_killed_process_leaves(path, half):
     assert lines_of(path) == [HEADER, "train_interval,8,2.0,,1.5,"]
 
 
-def _without_break(text):
-    return text.replace(LINES[2] + "\n", LINES[2])
+def changed(old, new):
+    """The table with a text in the place of another."""
+    return WHOLE.replace(old, new).encode()
 
 
+# What stands in the file, what is said of it, and how many rows can be read.
 DAMAGES = {
-    "byte-order mark": (
-        lambda text: b"\xef\xbb\xbf" + text.encode(),
-        "carriage returns",
-        5,
-    ),
-    "carriage returns": (
-        lambda text: text.replace("\n", "\r\n").encode(),
-        "carriage returns",
-        5,
-    ),
-    "semicolons": (lambda text: text.replace(",", ";").encode(), "it has no header", 0),
-    "a lost line break": (
-        lambda text: _without_break(text).encode(),
-        "line 4 is no row",
-        3,
-    ),
-    "bad UTF-8": (lambda text: text.encode().replace(b"2.25", b"\xff"), "bad UTF-8", 4),
-    "bad UTF-8 in a step": (
-        lambda text: text.encode().replace(b",2,", b",\xff,"),
-        "bad UTF-8",
-        4,
-    ),
-    "UTF-16": (lambda text: text.encode("utf-16"), "it has no header", 0),
-    "nothing": (lambda text: b"", "it is empty", 0),
-    "no header": (
-        lambda text: text.removeprefix(HEADER + "\n").encode(),
-        "no header",
-        0,
-    ),
-    "another file": (lambda text: b"mine\n", "it has no header", 0),
-    "a column twice": (
-        lambda text: text.replace("perplexity", "loss").encode(),
-        "no header",
-        0,
-    ),
-    "no number": (
-        lambda text: text.replace("2.25", "low").encode(),
-        "line 3 is no row",
-        4,
-    ),
-    "a number of others": (
-        lambda text: text.replace(",2,", ",²,").encode(),
-        "line 2 is no row",
-        4,
-    ),
-    "a negative step": (
-        lambda text: text.replace(",2,", ",-2,").encode(),
-        "line 2 is no row",
-        4,
-    ),
-    "an endless step": (
-        lambda text: text.replace(",2,", f",{'9' * 9999},").encode(),
-        "line 2",
-        4,
-    ),
-    "no epoch": (
-        lambda text: text.replace("0.5,", "inf,").encode(),
-        "line 2 is no row",
-        4,
-    ),
-    "an empty epoch": (
-        lambda text: text.replace("0.5,", ",").encode(),
-        "line 2 is no row",
-        4,
-    ),
-    "a row twice": (
-        lambda text: (text + LINES[0] + "\n").encode(),
-        "line 7 is no row",
-        5,
-    ),
-    "a blank line": (
-        lambda text: text.replace("\n", "\n\n", 1).encode(),
-        "line 2 is no row",
-        5,
-    ),
-    "a quotation mark": (
-        lambda text: text.replace("2.25", '"2.25').encode(),
-        "line 3",
-        4,
-    ),
-    "zeros": (lambda text: text.encode() + bytes(40) + b"\n", "line 7 is no row", 5),
-    "the end": (lambda text: text[:-3].encode(), "its last line is cut off", 4),
+    "byte-order mark": (b"\xef\xbb\xbf" + WHOLE.encode(), "carriage returns", 5),
+    "carriage returns": (changed("\n", "\r\n"), "carriage returns", 5),
+    "semicolons": (changed(",", ";"), "it has no header", 0),
+    "a lost line break": (changed(LINES[2] + "\n", LINES[2]), "line 4 is no row", 3),
+    "bad UTF-8": (WHOLE.encode().replace(b"2.25", b"\xff"), "bad UTF-8", 4),
+    "bad UTF-8 in a step": (WHOLE.encode().replace(b",2,", b",\xff,"), "bad UTF-8", 4),
+    "UTF-16": (WHOLE.encode("utf-16"), "it has no header", 0),
+    "nothing": (b"", "it is empty", 0),
+    "no header": (changed(HEADER + "\n", ""), "no header", 0),
+    "another file": (b"mine\n", "it has no header", 0),
+    "a column twice": (changed("perplexity", "loss"), "no header", 0),
+    "no number": (changed("2.25", "low"), "line 3 is no row", 4),
+    "a number of others": (changed(",2,", ",²,"), "line 2 is no row", 4),
+    "a negative step": (changed(",2,", ",-2,"), "line 2 is no row", 4),
+    "an endless step": (changed(",2,", f",{'9' * 9999},"), "line 2", 4),
+    "no epoch": (changed("0.5,", "inf,"), "line 2 is no row", 4),
+    "an empty epoch": (changed("0.5,", ","), "line 2 is no row", 4),
+    "a row twice": ((WHOLE + LINES[0] + "\n").encode(), "line 7 is no row", 5),
+    "a blank line": (changed(LINES[0], "\n" + LINES[0]), "line 2 is no row", 5),
+    "a quotation mark": (changed("2.25", '"2.25'), "line 3", 4),
+    "zeros": (WHOLE.encode() + bytes(40) + b"\n", "line 7 is no row", 5),
+    "the end": (WHOLE[:-3].encode(), "its last line is cut off", 4),
 }
 
 
 @pytest.mark.parametrize("damage", DAMAGES)
 def test_a_table_that_no_run_writes_is_set_aside(path, damage):
     """And what can be read of it goes on."""
-    change, problem, count = DAMAGES[damage]
-    content = change(WHOLE)
+    content, problem, count = DAMAGES[damage]
     path.write_bytes(content)
     aside = path.with_name("metrics.csv.unreadable")
     (said,) = go_on(path)

@@ -27,7 +27,7 @@ from trainers.training import (
     workdir,
     workers,
 )
-from trainers.training.stages import WHOLE
+from trainers.training.schedules import WHOLE
 from trainers.training.trainer import Trainer
 
 VOCABULARY, WIDTH, WINDOW = 11, 4, 3

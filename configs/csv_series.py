@@ -1,0 +1,50 @@
+"""Tables of the user's own: a start for small data on a CPU. Every value is ours: chosen here."""
+
+
+def small() -> dict:
+    """A network that sees 1,024 rows; how long it trains depends on the data."""
+    return dict(
+        model=dict(
+            units=64,  # ours
+            depth=5,  # ours: each dilation once
+            kernel_size=4,  # ours
+            dilation_rate=(1, 4, 16, 64, 256),  # ours
+            output_units=32,  # ours
+            recurrent_dropout=0.15,  # ours
+            weight_dropout=0.1,  # ours
+        ),
+        data=dict(
+            channels="",  # ours: all columns without another meaning
+            id="id",  # ours
+            time="",  # ours: the rows are in order
+            label="label",  # ours
+            answer="series",  # ours
+            split="series",  # ours
+            split_column="",  # ours
+            validation_share=0.15,  # ours
+            test_share=0.15,  # ours
+            tolerance=0.05,  # ours
+            window=None,  # ours: the longest series
+            hop=None,  # ours
+            batch_size=32,  # ours
+        ),
+        optimizer=dict(
+            name="adam",  # ours
+            learning_rate=4e-3,  # ours
+            clip_norm=0.5,  # ours
+        ),
+        schedule=dict(
+            factor=0.5,  # ours
+            patience=3,  # ours
+            epochs=(),  # ours
+            stop_after=10,  # ours
+        ),
+        training=dict(
+            epochs=100,  # ours: the most; `stop_after` ends it before
+            log_every_steps=20,  # ours
+            checkpoint_every_steps=200,  # ours
+        ),
+    )
+
+
+PRESETS = {"small": small}

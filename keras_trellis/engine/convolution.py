@@ -1,0 +1,151 @@
+"""Convolutions as `keras_trellis.core.convolution` has them, in TensorFlow's fastest form.
+
+Among them that of the injected input: once for all levels that have the same dilation.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping, Sequence
+
+import tensorflow as tf
+
+from keras_trellis.core import convolution
+from keras_trellis.core.convolution import masked, pad_left, rows, time_steps
+from keras_trellis.core.network import Network, Weights
+from keras_trellis.engine.schedule import ALL, Steps, take_steps
+
+Addends = dict[int, tf.Tensor]
+"""What joins the products of a level, by dilation.
+
+That is the injected input and the bias, `[B, T, blocks * units]`; for 0, the levels that the input
+does not enter, the bias alone, if any.
+"""
+
+
+def delay(padded: tf.Tensor, width: int, steps: int) -> tf.Tensor:
+    """Returns a sequence delayed by some steps, as `core.convolution.delay`."""
+    # The gradient of a split takes a fraction of the time of that of an index. ONNX Runtime has no
+    # split of size -1 where T is unknown.
+    sizes = [width - steps, time_steps(padded) - width, steps]
+    _, delayed, _ = tf.split(padded, sizes, axis=1)
+    return delayed
+
+
+join_taps = functools.partial(convolution.join_taps, delay=delay)
+"""`core.convolution.join_taps`, by this module's `delay`."""
+
+
+def multiply(
+    sequences: tf.Tensor, matrix: tf.Tensor, transpose: bool = False
+) -> tf.Tensor:
+    """Returns `[B, T, C]` times `[C, C']` (or its transpose), `[B, T, C']`, as one 2-D product.
+
+    `tf.tensordot` will not do: XLA cannot differentiate it in a loop with unknown sizes.
+    """
+    products = tf.matmul(rows(sequences), matrix, transpose_b=transpose)
+    channels = products.shape[-1]
+    steps = sequences.shape[1]
+    if steps:  # fewer operations, which counts where there is a single step
+        return tf.reshape(products, [-1, steps, channels])
+    rows_and_steps = tf.shape(sequences)[:2]
+    shape = tf.concat([rows_and_steps, [channels]], axis=0)
+    return tf.reshape(products, shape)
+
+
+def strided_convolution(
+    padded: tf.Tensor, kernel: tf.Tensor, dilation: int, width: int, needed: Steps
+) -> tf.Tensor:
+    """As `core.convolution.causal_convolution`, at the T' steps needed: `[B, T', C']`."""
+    taps = join_taps(padded, width, kernel.shape[0], dilation)
+    return multiply(take_steps(taps, needed), rows(kernel))
+
+
+def inject(
+    network: Network,
+    weights: Weights,
+    sequences: tf.Tensor,
+    past: tf.Tensor,
+    needed: Mapping[int, Steps] | None = None,
+) -> Addends:
+    """Returns what joins the products.
+
+    Args:
+        network: the network's shape.
+        weights: its weights.
+        sequences: `[B, T, p]`.
+        past: what stands to its left, `[B, input_width, p]`.
+        needed: for each dilation the steps to compute; None for all.
+    """
+    padded = masked(pad_left(past, sequences), weights.input_mask)
+    kernel = weights.kernel
+    bias = weights.bias
+    width = network.input_width
+    if needed is None:
+        needed = dict.fromkeys(network.cycle, ALL)
+    addends = {}
+    for dilation, steps in needed.items():
+        injected = strided_convolution(padded, kernel, dilation, width, steps)
+        addends[dilation] = injected if bias is None else injected + bias
+    return addends | _without_input(network, bias)
+
+
+def _without_input(network: Network, bias: tf.Tensor | None) -> Addends:
+    if bias is None or network.inject_every == 1:
+        return {}
+    return {0: bias}
+
+
+def inject_step(
+    network: Network, weights: Weights, step: tf.Tensor, past: tf.Tensor
+) -> Addends:
+    """As `inject`, for a single step, whose present tap all dilations share."""
+    dilations = sorted(set(network.cycle))
+    taps = network.input_taps - 1
+    if len(dilations) == 1 or not taps:
+        return inject(network, weights, step, past)
+    kernel = weights.kernel
+    bias = weights.bias
+    present = multiply(masked(step, weights.input_mask), kernel[taps])
+    if bias is not None:
+        present += bias
+    past = masked(past, weights.input_mask)
+    ends = [network.input_width] * len(dilations)
+    products = past_products(past, kernel[:taps], ends, dilations)
+    by_dilation = tf.split(products + present, len(dilations), axis=1)
+    addends = dict(zip(dilations, by_dilation, strict=True))
+    return addends | _without_input(network, bias)
+
+
+def past_products(
+    past: tf.Tensor, kernel: tf.Tensor, ends: Sequence[int], dilations: Sequence[int]
+) -> tf.Tensor:
+    """Returns the products of the past taps of several convolutions, for a single step.
+
+    Args:
+        past: `[B, W, C]`.
+        kernel: `[taps, C, C']`, the past taps alone.
+        ends: for each convolution where its steps end in `past`.
+        dilations: the dilation of each convolution.
+
+    Returns:
+        `[B, convolutions, C']`.
+    """
+    taps, channels, _ = kernel.shape
+    places: list[int] = []
+    for end, dilation in zip(ends, dilations, strict=True):
+        oldest = end - taps * dilation
+        places += range(oldest, end, dilation)
+    read = tf.gather(past, places, axis=1)
+    read = tf.reshape(read, [-1, len(ends), taps * channels])
+    return multiply(read, rows(kernel))
+
+
+def addend(network: Network, addends: Addends, phase: int) -> tf.Tensor:
+    """Returns what joins the products of a level with level % period = phase."""
+    if phase % network.inject_every == 0:
+        return addends[network.dilation(phase)]
+    if 0 in addends:
+        return addends[0]
+    injected, *_ = addends.values()
+    return tf.zeros([network.channels], injected.dtype)

@@ -1,0 +1,187 @@
+"""Exports of a streamed model: a SavedModel, a LiteRT file, an ONNX file, by TensorFlow."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import tempfile
+from collections.abc import Callable
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from keras_trellis import arguments
+from keras_trellis.models.streamed.costs import iterates
+from keras_trellis.models.streamed.plan import Plan
+
+_SIGNATURE = "serving_default"
+
+
+def write(
+    streamed: Any,
+    plan: Plan,
+    path: str | os.PathLike[str],
+    form: str,
+    steps: int,
+    batch_size: int | None,
+) -> None:
+    """Writes a chunk's pass; see `StreamedModel.export`."""
+    writer = WRITERS.get(form)
+    if writer is None:
+        raise arguments.refusal("format", form, f"one of {[*WRITERS]}")
+    path = os.fspath(path)
+    if tf.io.gfile.exists(path):
+        raise ValueError(f"`path` must not be there yet. Received: path={path!r}")
+    if batch_size is not None:
+        batch_size = arguments.positive("batch_size", batch_size)
+    writer(Chunk(streamed, plan, steps), batch_size, path)
+
+
+class Chunk:
+    """The pass over one chunk, as a function of tensors with names.
+
+    Args:
+        streamed: the streamed model.
+        plan: its plan.
+        steps: the number of steps of a chunk.
+    """
+
+    def __init__(self, streamed: Any, plan: Plan, steps: int) -> None:
+        self.streamed = streamed
+        self.plan = plan
+        self._steps = steps
+
+    def specs(self, batch_size: int | None) -> list[tf.TensorSpec]:
+        """Returns its inputs: the chunk, then the cache."""
+        specs = []
+        tensors = self.streamed.model.inputs
+        for name, tensor in zip(self.streamed.input_names, tensors, strict=True):
+            shape = [batch_size, self._steps, *tensor.shape[2:]]
+            specs.append(tf.TensorSpec(shape, tensor.dtype, name))
+        for name, spec in self.plan.specs.items():
+            shape = [batch_size, *spec.shape[1:]]
+            specs.append(tf.TensorSpec(shape, spec.dtype, name))
+        return specs
+
+    def function(
+        self, batch_size: int | None, prefix: str = "", stepwise: bool = False
+    ) -> Any:
+        """Returns the graph.
+
+        Args:
+            batch_size: B; None for any.
+            prefix: what the names of the next cache begin with.
+            stepwise: see `Plan.run`.
+        """
+        count = len(self.plan.inputs)
+        names = [*self.plan.specs]
+
+        def run(*tensors: tf.Tensor) -> dict[str, tf.Tensor]:
+            inputs = list(tensors[:count])
+            cache = dict(zip(names, tensors[count:], strict=True))
+            masks = [None] * count
+            rows = tf.shape(inputs[0])[0] if batch_size is None else batch_size
+            outputs, after = self.plan.run(inputs, masks, cache, rows, stepwise)
+            results = dict(zip(self.streamed.output_names, outputs, strict=True))
+            return results | {prefix + name: after[name] for name in names}
+
+        return tf.function(run, input_signature=self.specs(batch_size))
+
+
+def _write_saved_model(chunk: Chunk, batch_size: int | None, path: str) -> None:
+    _save(chunk, chunk.function(batch_size), path)
+
+
+def _save(chunk: Chunk, function: Any, path: str) -> None:
+    # In a SavedModel of a tf.Module that holds the model LiteRT reads other weights.
+    archive = keras.export.ExportArchive()
+    archive.track(chunk.streamed.model)
+    archive.add_endpoint(_SIGNATURE, function)
+    archive.write_out(path, verbose=False)
+
+
+def _check_precision(form: str, chunk: Chunk) -> None:
+    """Refuses other precisions than float32, which the runtimes lack operations for."""
+    dtypes = {f"the input {x.name!r}": x.dtype for x in chunk.streamed.model.inputs}
+    for node in chunk.plan.nodes:
+        dtypes[f"layer {node.path!r}"] = getattr(
+            node.rule.layer, "compute_dtype", "float32"
+        )
+    for name, dtype in dtypes.items():
+        if "float" in dtype and dtype != "float32":
+            raise ValueError(
+                f"format={form!r} holds models in float32 alone. Copy the weights to the same "
+                f"model in float32, by `set_weights`. Received: {name} in {dtype}"
+            )
+
+
+def _write_litert(chunk: Chunk, batch_size: int | None, path: str) -> None:
+    _check_precision("litert", chunk)
+    # Without SELECT_TF_OPS it has its own operations alone.
+    function = chunk.function(batch_size or 1, stepwise=True)
+    with tempfile.TemporaryDirectory() as folder:
+        _save(chunk, function, folder)
+        converter = tf.lite.TFLiteConverter.from_saved_model(folder)
+        try:
+            content = converter.convert()
+        except Exception as error:
+            raise _no_conversion("litert", chunk, error) from error
+    with tf.io.gfile.GFile(path, "wb") as file:
+        file.write(content)
+
+
+def _write_onnx(chunk: Chunk, batch_size: int | None, path: str) -> None:
+    try:
+        onnx, tf2onnx = map(importlib.import_module, ("onnx", "tf2onnx"))
+    except ImportError as error:
+        raise ImportError("format='onnx' needs the package tf2onnx") from error
+    _check_precision("onnx", chunk)
+    for node in chunk.plan.nodes:
+        if iterates(node.rule.layer):
+            raise ValueError(
+                f"format='onnx' cannot hold {node.path!r}: ONNX Runtime refuses the iteration of "
+                "an EquilibriumTrellisLayer. Write format='litert' or 'tf_saved_model'."
+            )
+    function = chunk.function(batch_size, prefix="next_", stepwise=True)
+    specs = chunk.specs(batch_size)
+    try:
+        model, _ = tf2onnx.convert.from_function(function, input_signature=specs)
+        _hold_constants(onnx, model.graph, function.get_concrete_function())
+        # It leaves in what it cannot convert.
+        onnx.checker.check_model(model)
+    except Exception as error:
+        raise _no_conversion("onnx", chunk, error) from error
+    with tf.io.gfile.GFile(path, "wb") as file:
+        file.write(model.SerializeToString())
+
+
+def _hold_constants(onnx: Any, graph: Any, function: Any) -> None:
+    """Puts the tensors of layers that are no variables into an ONNX graph, which asks for them."""
+    values = function.captured_inputs
+    tensors = function.inputs[len(function.inputs) - len(values) :]
+    captured = {
+        tensor.name: value for tensor, value in zip(tensors, values, strict=True)
+    }
+    for asked in [tensor for tensor in graph.input if tensor.name in captured]:
+        value = captured[asked.name].numpy()
+        graph.initializer.append(onnx.numpy_helper.from_array(value, asked.name))
+        graph.input.remove(asked)
+
+
+def _no_conversion(form: str, chunk: Chunk, error: Exception) -> ValueError:
+    """Returns the error of a converter as one of `export`."""
+    kinds = sorted({type(node.rule.layer).__name__ for node in chunk.plan.nodes})
+    message = " ".join(str(error).split())[:300]
+    return ValueError(
+        f"format={form!r} cannot hold this model, of the layers {', '.join(kinds)}. "
+        f"Its converter says: {message}"
+    )
+
+
+WRITERS: dict[str, Callable[[Chunk, int | None, str], None]] = {
+    "tf_saved_model": _write_saved_model,
+    "litert": _write_litert,
+    "onnx": _write_onnx,
+}
+"""What writes each format."""

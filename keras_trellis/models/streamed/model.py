@@ -1,0 +1,196 @@
+"""`StreamedModel`: a whole model with the protocol of a layer."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import Any
+
+import keras
+from keras import ops
+
+from keras_trellis import arguments
+from keras_trellis.backend import current as backend
+from keras_trellis.models.streamed import costs, received
+from keras_trellis.models.streamed.plan import plain_name, plan
+from keras_trellis.types import Number, Tensor
+
+
+class StreamedModel:
+    """A trained model of causal layers, run chunk by chunk, exactly.
+
+        streamed = keras_trellis.StreamedModel(model)
+        cache = streamed.get_initial_cache(batch_size)
+        for chunk in signal:  # [B, n, p]
+            outputs, cache = streamed.stream(chunk, cache)
+
+    The outputs of the chunks, one after the other, are those of `model` over the whole. What has
+    no time axis, such as the output of a layer without `return_sequences`, is an answer: the one
+    that the model gives to all steps so far.
+
+    The weights are those of the model: if it trains on, the streamed model follows. Nothing is
+    dropped.
+
+    A layer is streamed if it is of a kind that docs/streaming.md lists, or has
+    `get_initial_cache(batch_size)` and `stream(chunk, cache, mask)` itself. All others are refused,
+    since they may read steps to come.
+
+    Args:
+        model: a functional or Sequential model, built. All its inputs are sequences `[B, T, ...]`
+            over the same time steps. A layer or a `TrellisClassifier` goes into such a model:
+            `keras.Model(inputs, layer(inputs))`.
+
+    Attributes:
+        model: the model.
+        stride: a chunk has a multiple of so many time steps; 1 unless the model has strided layers.
+        input_names: the names of the inputs in exports, in the order of `model.inputs`.
+        output_names: those of the outputs.
+
+    Raises:
+        ValueError: the model is of another kind, or one of its layers cannot be streamed. The error
+            names the layer and says why.
+    """
+
+    def __init__(self, model: keras.Model) -> None:
+        received.check_model(model)
+        self.model = model
+        self.input_names = [plain_name(tensor.name) for tensor in model.inputs]
+        # ONNX has one name for one tensor.
+        self.output_names = [
+            f"{name}_output" if name in self.input_names else name
+            for name in _output_names(model)
+        ]
+        self._plan = plan(model, reserved=[*self.input_names, *self.output_names])
+        self._specs = self._plan.specs
+        self.stride = self._plan.stride
+
+    def get_initial_cache(self, batch_size: Number) -> dict[str, Tensor]:
+        """Returns the cache before the first time step.
+
+        Args:
+            batch_size: B.
+
+        Returns:
+            what each layer keeps of its past: tensors `[B, ...]` by names of the form LAYER_PART,
+            in the layer's compute dtype. NumPy saves it by `numpy.savez(file, **cache)`, and
+            `stream` takes what `numpy.load` reads.
+        """
+        return self._plan.get_initial_cache(batch_size)
+
+    def stream(
+        self, chunk: Any, cache: Mapping[str, Any], mask: Any = None
+    ) -> tuple[Any, dict[str, Tensor]]:
+        """Continues sequences whose past is in `cache`.
+
+        Args:
+            chunk: the next steps, `[B, n, ...]`, n >= 1 a multiple of `stride`; for several inputs
+                a nest as `model.input`, or a dictionary by their names.
+            cache: the result of the last call, or `get_initial_cache(B)`. It stays as it is.
+            mask: bool `[B, n]`, true at the valid steps, or a nest of such masks and None as the
+                chunk is one. It means what it means in `model(sequences, mask=mask)`: recurrent
+                layers skip a masked step and leave their cache as it is, convolutions and poolings
+                read it.
+
+        Returns:
+            the outputs for these steps, `[B, n / stride, ...]` or an answer `[B, ...]`, as a nest
+            of the form of the model's outputs; and the next cache.
+
+        Raises:
+            ValueError: an argument does not fit the model.
+        """
+        inputs = received.chunks(self.model, chunk, self.stride)
+        masks = received.masks(self.model, mask, inputs[0])
+        rows = inputs[0].shape[0]
+        parts = received.cached(cache, self._specs, rows)
+        rows = ops.shape(inputs[0])[0] if rows is None else rows
+        outputs, after = self._plan.run(inputs, masks, parts, rows)
+        return self._packed(outputs), after
+
+    def reset(self, cache: Mapping[str, Any], rows: Any) -> dict[str, Tensor]:
+        """Returns the cache with some rows as before the first time step.
+
+        Args:
+            cache: the cache.
+            rows: bool `[B]`, true where a sequence begins anew.
+        """
+        parts = received.cached(cache, self._specs, None)
+        if not parts:
+            return parts
+        batch_size = ops.shape(next(iter(parts.values())))[0]
+        anew = received.new_rows(rows, batch_size)
+        begun = self.get_initial_cache(batch_size)
+        after = {}
+        for name, tensor in parts.items():
+            chosen = ops.reshape(anew, [-1] + [1] * (len(tensor.shape) - 1))
+            after[name] = ops.where(chosen, begun[name], tensor)
+        return after
+
+    def summary(self) -> str:
+        """Returns a table: what each layer keeps, its bytes a row, multiply-adds a step.
+
+        Multiply-adds are those of the products with weights, on average over the steps of the
+        input; a layer after stride s counts every s-th step. What reads an answer counts once for
+        each chunk of `stride` steps.
+        """
+        return costs.table(self._plan)
+
+    def export(
+        self,
+        path: str | os.PathLike[str],
+        format: str = "tf_saved_model",
+        *,
+        steps: int | None = None,
+        batch_size: int | None = None,
+    ) -> None:
+        """Writes what `stream` does, for programs without this package.
+
+        Inputs are the chunk, under the name of the model's input, and the tensors of the cache.
+        Outputs are `outputs`, the keys of a dictionary, or `outputs_0` and so on, and the tensors
+        of the next cache. Those have the names of the cache; in ONNX `next_` stands before them.
+        The signature of a SavedModel and of a LiteRT file is `serving_default`. The first cache is
+        `get_initial_cache`: zeros, but for recurrent cells of your own that begin otherwise.
+
+        Args:
+            path: a folder for a SavedModel, else a file. It must not be there yet.
+            format: "tf_saved_model"; "litert", which has LiteRT's own operations alone; or "onnx",
+                which needs the package tf2onnx.
+            steps: n, the time steps of a chunk; `stride` by default.
+            batch_size: B; None for any, or for 1 in LiteRT.
+
+        Raises:
+            ValueError: an argument is not what it must be, or the format cannot hold a layer.
+            RuntimeError: Keras runs on another backend than TensorFlow.
+        """
+        if backend.NAME != "tensorflow":
+            raise RuntimeError(
+                "`export` needs Keras on TensorFlow. Received: the backend "
+                f"{backend.NAME!r}. Save the model as a .keras file, and load and export it in a "
+                "process with KERAS_BACKEND=tensorflow."
+            )
+        from keras_trellis.models.streamed import formats
+
+        steps = self.stride if steps is None else arguments.positive("steps", steps)
+        if steps % self.stride:
+            raise ValueError(
+                f"`steps` must be a multiple of the model's stride, {self.stride}. "
+                f"Received: steps={steps}"
+            )
+        formats.write(self, self._plan, path, format, steps, batch_size)
+
+    def _packed(self, outputs: list[Tensor]) -> Any:
+        """Returns outputs in the form in which the model returns them."""
+        if not isinstance(self.model, keras.Function):  # Sequential has one
+            return outputs[0]
+        nest = keras.tree.pack_sequence_as(self.model.output, outputs)
+        if isinstance(nest, (list, tuple)) and len(nest) == 1:
+            return nest[0]
+        return nest
+
+
+def _output_names(model: keras.Model) -> list[str]:
+    """Returns the names of the outputs in exports."""
+    if isinstance(model, keras.Function) and isinstance(model.output, Mapping):
+        return [plain_name(str(key)) for key in sorted(model.output)]
+    if len(model.outputs) == 1:
+        return ["outputs"]
+    return [f"outputs_{place}" for place in range(len(model.outputs))]

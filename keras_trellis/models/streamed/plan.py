@@ -1,0 +1,324 @@
+"""How a whole model streams: its calls, each with its rule and the names of its cache."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import itertools
+import math
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from typing import Any, NamedTuple
+
+import keras
+from keras import ops
+
+from keras_trellis.core.caches import named
+from keras_trellis.models.streamed import rules
+from keras_trellis.models.streamed.calls import Call, Graph, graph, is_graph
+from keras_trellis.models.streamed.rule import NotStreamableError, Rule, Signal, signals
+from keras_trellis.types import Number, Tensor
+
+
+class Node(NamedTuple):
+    """One call.
+
+    Attributes:
+        path: the name of the layer, after those of the models that it is in.
+        rule: how it streams.
+        stride: how many steps of the model's input a step of its own stands for; None: it reads an
+            answer.
+        args: its arguments, with a `Signal` for each tensor of the model.
+        kwargs: its named arguments.
+        outputs: what it returns, flat.
+        cache: the shapes of what it keeps of one row, a nest.
+        names: the name of each tensor of its cache, in order; None where it has no numbers.
+    """
+
+    path: str
+    rule: Rule
+    stride: int | None
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    outputs: list[Signal]
+    cache: Any
+    names: list[str | None]
+
+    def pack(self, cache: Mapping[str, Tensor], rows: Number) -> Any:
+        """Returns its cache of the tensors with its names."""
+        leaves = []
+        for name, spec in zip(self.names, keras.tree.flatten(self.cache), strict=True):
+            if name is None:
+                leaves.append(ops.zeros([rows, *spec.shape[1:]], spec.dtype))
+            else:
+                leaves.append(cache[name])
+        return keras.tree.pack_sequence_as(self.cache, leaves)
+
+    def unpack(self, cache: Any) -> dict[str, Tensor]:
+        """Returns the tensors of its cache by their names."""
+        pairs = zip(self.names, keras.tree.flatten(cache), strict=True)
+        return {name: tensor for name, tensor in pairs if name is not None}
+
+
+class Plan(NamedTuple):
+    """A whole model.
+
+    Attributes:
+        inputs: its inputs, flat.
+        nodes: its calls, in order.
+        outputs: its outputs, flat.
+    """
+
+    inputs: list[Signal]
+    nodes: list[Node]
+    outputs: list[Signal]
+
+    @property
+    def stride(self) -> int:
+        """The least number of steps after which every layer has taken whole steps."""
+        strides = [signal.stride for node in self.nodes for signal in node.outputs]
+        return math.lcm(*(stride for stride in strides if stride is not None))
+
+    @property
+    def specs(self) -> dict[str, keras.KerasTensor]:
+        """The tensors of the cache of one row, by name."""
+        return _merged(node.unpack(node.cache) for node in self.nodes)
+
+    def get_initial_cache(self, batch_size: Number) -> dict[str, Tensor]:
+        """Returns the cache before the first step."""
+        return _merged(
+            node.unpack(node.rule.get_initial_cache(batch_size)) for node in self.nodes
+        )
+
+    def run(
+        self,
+        inputs: Sequence[Tensor],
+        masks: Sequence[Tensor | None],
+        cache: Mapping[str, Tensor],
+        rows: Number,
+        stepwise: bool = False,
+    ) -> tuple[list[Tensor], dict[str, Tensor]]:
+        """Continues where the chunk before ended.
+
+        Args:
+            inputs: the chunk, flat: each `[B, n, ...]`.
+            masks: for each of these bool `[B, n]`, or None.
+            cache: its cache.
+            rows: B.
+            stepwise: whether recurrent layers take one step after the other, without a loop in
+                their graph.
+
+        Returns:
+            the outputs, flat, and the next cache.
+        """
+        values = _by_slot(self.inputs, inputs)
+        valid = _by_slot(self.inputs, masks)
+        after: dict[str, Tensor] = {}
+        for node in self.nodes:
+            args, kwargs = _filled((node.args, node.kwargs), values)
+            mask = kwargs.pop("mask", None)
+            if mask is None:
+                mask = _masks(node.args[0], values, valid)
+            stream = node.rule.stream_stepwise if stepwise else node.rule.stream
+            with _unchanged(node.rule.layer):
+                outputs, part = stream(node.pack(cache, rows), mask, *args, **kwargs)
+            after |= node.unpack(part)
+            values |= _by_slot(node.outputs, keras.tree.flatten(outputs))
+            valid |= _by_slot(node.outputs, _output_masks(node, args, mask))
+        return [values[signal.slot] for signal in self.outputs], after
+
+
+def plan(model: keras.Model, reserved: Sequence[str]) -> Plan:
+    """Plans how a model streams.
+
+    Args:
+        model: the model; `is_graph` holds for it, and it is built.
+        reserved: names that no tensor of the cache may have.
+
+    Raises:
+        ValueError: a layer cannot be streamed.
+    """
+    planner = _Planner(reserved)
+    own = graph(model)
+    inputs = [planner.signal(tensor.shape, stride=1) for tensor in own.inputs]
+    outputs = planner.run(own, inputs)
+    return Plan(inputs, planner.nodes, outputs)
+
+
+class _Planner:
+    """Goes through the calls of a model, and of the models that it calls."""
+
+    def __init__(self, reserved: Sequence[str]) -> None:
+        self.nodes: list[Node] = []
+        self._taken = set(reserved)
+        self._slots = itertools.count()
+
+    def signal(
+        self, shape: Sequence[int | None], stride: int | None, lead: int = 0
+    ) -> Signal:
+        return Signal(next(self._slots), tuple(shape), stride, lead)
+
+    def run(
+        self, model: Graph, inputs: Sequence[Signal], path: tuple[str, ...] = ()
+    ) -> list[Signal]:
+        """Plans the calls of a model, and returns its outputs."""
+        known = dict(zip(map(id, model.inputs), inputs, strict=True))
+        for call in model.calls:
+            args, kwargs = _translated((call.args, call.kwargs), known)
+            try:
+                outputs = self._call(call, args, kwargs, (*path, call.layer.name))
+            except NotStreamableError as reason:
+                name = "/".join((*path, call.layer.name))
+                kind = type(call.layer).__name__
+                raise ValueError(
+                    f"`model` cannot be streamed: its layer {name!r}, {kind}, {reason}."
+                ) from None
+            known |= zip(map(id, call.outputs), outputs, strict=True)
+        return [known[id(tensor)] for tensor in model.outputs]
+
+    def _call(
+        self, call: Call, args: Any, kwargs: Any, path: tuple[str, ...]
+    ) -> list[Signal]:
+        if is_graph(call.layer):
+            return self.run(graph(call.layer), _read(call.layer, args, kwargs), path)
+        rule = rules.rule(call.layer, args, kwargs)
+        first, *_ = signals((args, kwargs))
+        count = len(call.outputs)
+        strides: list[int | None] = [None] * count
+        if first.stride is not None:
+            strides = rule.output_strides(first.stride, count)
+        outputs = [
+            self.signal(tensor.shape, stride, rule.lead)
+            for tensor, stride in zip(call.outputs, strides, strict=True)
+        ]
+        cache = keras.tree.map_structure(_spec, rule.get_initial_cache(1))
+        names = self._names(path, cache)
+        kwargs = {key: value for key, value in kwargs.items() if key != "training"}
+        node = Node(
+            "/".join(path), rule, first.stride, args, kwargs, outputs, cache, names
+        )
+        self.nodes.append(node)
+        return outputs
+
+    def _names(self, path: tuple[str, ...], cache: Any) -> list[str | None]:
+        """Returns names of letters, digits and underscores, which all formats take."""
+        names: list[str | None] = []
+        for wanted, spec in named(plain_name("_".join(path)), cache).items():
+            name = None
+            if math.prod(spec.shape):
+                name = another_name(wanted, self._taken)
+                self._taken.add(name)
+            names.append(name)
+        return names
+
+
+def plain_name(name: str) -> str:
+    """Returns a name of letters, digits and underscores alone."""
+    return re.sub(r"\W", "_", name, flags=re.ASCII)
+
+
+def another_name(name: str, taken: set[str]) -> str:
+    """Returns a name that is not taken. A layer that is called twice keeps two caches."""
+    later = (f"{name}_call{number}" for number in itertools.count(2))
+    return next(free for free in itertools.chain([name], later) if free not in taken)
+
+
+def flat_inputs(model: keras.Model, values: Any) -> list[Any]:
+    """Returns inputs in the order of `model.inputs`; a dictionary may have them by name.
+
+    Raises:
+        KeyError: a name is missing.
+    """
+    if isinstance(values, Mapping):
+        names = [tensor.name for tensor in model.inputs]
+        if isinstance(model, keras.Function) and isinstance(model.input, Mapping):
+            names = sorted(model.input)
+        values = [values[name] for name in names]
+    return keras.tree.flatten(values)
+
+
+def _read(model: keras.Model, args: Any, kwargs: Any) -> list[Signal]:
+    """Returns what a model inside of a model reads."""
+    others = {key: value for key, value in kwargs.items() if value and key != "mask"}
+    if len(args) != 1 or others:
+        raise NotStreamableError("is called with more than its inputs and masks")
+    read = flat_inputs(model, args[0])
+    for signal, tensor in zip(read, model.inputs, strict=True):
+        if len(signal.shape) != len(tensor.shape):
+            raise NotStreamableError(
+                f"gets a tensor of shape {signal.shape} for {tensor.shape}"
+            )
+    if kwargs.get("mask") is None:
+        return read
+    masks = flat_inputs(model, kwargs["mask"])
+    return [
+        signal if mask is None else dataclasses.replace(signal, mask=mask)
+        for signal, mask in zip(read, masks, strict=True)
+    ]
+
+
+def _unchanged(layer: Any) -> AbstractContextManager:
+    """Drops what a call does to variables.
+
+    A recurrent cell of Keras draws masks of dropout, and advances its seed, at inference too.
+    """
+    variables = getattr(layer, "variables", [])
+    if len(variables) == len(getattr(layer, "weights", [])):
+        return contextlib.nullcontext()
+    values = [(variable, variable.value) for variable in variables]
+    return keras.StatelessScope(state_mapping=values)
+
+
+def _by_slot(signals: Sequence[Signal], values: Sequence[Any]) -> dict[int, Any]:
+    slots = [signal.slot for signal in signals]
+    return dict(zip(slots, values, strict=True))
+
+
+def _translated(arguments: Any, known: Mapping[int, Signal]) -> Any:
+    """Returns arguments with the signals of symbolic tensors in their place."""
+
+    def translate(leaf: Any) -> Any:
+        return known[id(leaf)] if isinstance(leaf, keras.KerasTensor) else leaf
+
+    return keras.tree.map_structure(translate, arguments)
+
+
+def _filled(arguments: Any, values: Mapping[int, Any]) -> Any:
+    """Returns arguments with the values of signals in their place."""
+
+    def fill(leaf: Any) -> Any:
+        return values[leaf.slot] if isinstance(leaf, Signal) else leaf
+
+    return keras.tree.map_structure(fill, arguments)
+
+
+def _masks(arguments: Any, values: Mapping[int, Any], valid: Mapping[int, Any]) -> Any:
+    """Returns the masks of the tensors among arguments."""
+
+    def mask(leaf: Any) -> Any:
+        if not isinstance(leaf, Signal):
+            return None
+        return values[leaf.mask.slot] if leaf.mask else valid[leaf.slot]
+
+    return keras.tree.map_structure(mask, arguments)
+
+
+def _spec(tensor: Tensor) -> keras.KerasTensor:
+    dtype = keras.backend.standardize_dtype(tensor.dtype)
+    return keras.KerasTensor(tuple(tensor.shape), dtype)
+
+
+def _output_masks(node: Node, args: Any, mask: Any) -> list[Any]:
+    """Returns the masks of what a call returns, as Keras makes them."""
+    layer = node.rule.layer
+    masks: list[Any] = []
+    if getattr(layer, "supports_masking", False):
+        masks = keras.tree.flatten(layer.compute_mask(args[0], mask))
+    # Stacked cells have one mask for the states of a cell.
+    missing = len(node.outputs) - len(masks)
+    return masks[: len(node.outputs)] + [None] * missing
+
+
+def _merged(dictionaries: Iterable[dict[str, Any]]) -> dict[str, Any]:
+    return {name: value for one in dictionaries for name, value in one.items()}

@@ -1,0 +1,153 @@
+"""Layers that stream by themselves, Keras's recurrent layers, and classifiers over either."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import keras
+from keras import layers, ops
+
+from keras_trellis import heads
+from keras_trellis.core import masks
+from keras_trellis.layers.recurrent import RecurrentLayer
+from keras_trellis.layers.stateful import cached_state
+from keras_trellis.models.classifier import TrellisClassifier
+from keras_trellis.models.streamed.rule import NotStreamableError, Rule, Signal
+from keras_trellis.types import Number, Tensor
+
+
+class Cached(Rule):
+    """A layer with `get_initial_cache` and `stream`, and with an LSTM's arguments if it has any.
+
+    Args:
+        layer: the layer.
+        *args: what it is called on: one sequence, or a nest of them.
+        **kwargs: must be empty.
+    """
+
+    past = "its cache"
+
+    def __init__(self, layer: Any, *args: Any, **kwargs: Any) -> None:
+        super().__init__(layer)
+        if len(args) > 1 or kwargs:
+            raise NotStreamableError(
+                "is called with more than sequences and a mask: "
+                f"{', '.join(kwargs) or 'a second argument'}"
+            )
+        if getattr(layer, "go_backwards", False):
+            raise NotStreamableError(
+                "reads sequences from their end (go_backwards=True)"
+            )
+        self._returns_all = getattr(layer, "return_sequences", True)
+        self._states = 0
+        if getattr(layer, "return_state", False):
+            self._states = len(keras.tree.flatten(layer.get_initial_state(1)))
+
+    def streaming_layer(self, steps: int | None) -> Any:
+        """Returns what streams chunks of so many steps; None where the number is unknown."""
+        return self.layer
+
+    def output_strides(self, stride: int, count: int) -> list[int | None]:
+        """Returns the stride of the outputs, and that states are answers."""
+        first = stride if self._returns_all else None
+        return [first, *[None] * (count - 1)]
+
+    def get_initial_cache(self, batch_size: Number) -> Any:
+        """Returns the layer's."""
+        return self.streaming_layer(None).get_initial_cache(batch_size)
+
+    def stream(self, cache: Any, mask: Any, inputs: Any) -> tuple[Any, Any]:
+        """Continues the sequences; without `return_sequences` the answer is the last output."""
+        steps = keras.tree.flatten(inputs)[0].shape[1]
+        outputs, cache = self.streaming_layer(steps).stream(inputs, cache, mask)
+        if mask is not None and getattr(self.layer, "zero_output_for_mask", False):
+            outputs = masks.zero_masked(outputs, masks.flat(mask))
+        if not self._returns_all:
+            outputs = outputs[:, -1]
+        if self._states:
+            return (outputs, *cached_state(cache)[: self._states]), cache
+        return outputs, cache
+
+    def stream_stepwise(self, cache: Any, mask: Any, inputs: Any) -> tuple[Any, Any]:
+        """Takes one step after the other."""
+        outputs = []
+        states: list[Any] = []
+        for time in range(keras.tree.flatten(inputs)[0].shape[1]):
+            now, valid = _at(inputs, time), _at(mask, time)
+            results, cache = self.stream(cache, valid, now)
+            output, *states = results if self._states else (results,)
+            outputs.append(output)
+        joined = ops.concatenate(outputs, axis=1) if self._returns_all else outputs[-1]
+        return (joined, *states) if self._states else joined, cache
+
+
+def _at(nest: Any, time: int) -> Any:
+    """Returns one step of the sequences of a nest; None stays None."""
+    return keras.tree.map_structure(
+        lambda x: None if x is None else x[:, time : time + 1], nest
+    )
+
+
+class Recurrent(Cached):
+    """A recurrent layer of Keras, whose cells run in a `RecurrentLayer`."""
+
+    past = "its state"
+
+    def __init__(self, layer: Any, inputs: Signal, *args: Any, **kwargs: Any) -> None:
+        super().__init__(layer, inputs, *args, **kwargs)
+        if len(inputs.shape) != 3:
+            raise NotStreamableError("must read `[B, T, channels]`")
+        self._loop, self._step = (
+            _wrapped(layer, inputs.shape[2], unroll) for unroll in (False, True)
+        )
+
+    def streaming_layer(self, steps: int | None) -> Any:
+        """Returns the layer with a loop over time, and for a single step one without."""
+        return self._step if steps == 1 else self._loop
+
+
+def _wrapped(layer: Any, channels: int | None, unroll: bool) -> RecurrentLayer:
+    """Returns the cells of a recurrent layer, which stays as it is, with the protocol."""
+    rnn = layers.RNN(
+        layer.cell, unroll=unroll, name=layer.name, dtype=layer.dtype_policy
+    )
+    wrapped = RecurrentLayer(rnn, name=layer.name)
+    wrapped.build((None, None, channels))
+    return wrapped
+
+
+class Classified(Cached):
+    """A `TrellisClassifier`: the logits of the last output so far."""
+
+    def __init__(self, layer: TrellisClassifier, *args: Any, **kwargs: Any) -> None:
+        super().__init__(layer, *args, **kwargs)
+        if layer.permutation is not None:
+            raise NotStreamableError(
+                "reads the steps in another order than they come in"
+            )
+        self._returns_all = False
+
+    def streaming_layer(self, steps: int | None) -> Any:
+        """Returns the layer that the classifier is made of."""
+        return self.layer.trellis
+
+    def stream(self, cache: Any, mask: Any, inputs: Any) -> tuple[Tensor, Any]:
+        """Continues the sequences and classifies what has been so far."""
+        outputs, cache = super().stream(cache, mask, inputs)
+        return heads.at_least_float32(self.layer.dense(outputs)), cache
+
+
+LAYERS: dict[type, Callable[..., Rule]] = {
+    layers.GRU: Recurrent,
+    layers.LSTM: Recurrent,
+    layers.RNN: Recurrent,
+    layers.SimpleRNN: Recurrent,
+    TrellisClassifier: Classified,
+}
+"""The recurrent layers of Keras, and the classifier."""
+
+
+def streams(layer: Any) -> bool:
+    """Returns whether a layer has the protocol."""
+    return all(hasattr(layer, name) for name in ("get_initial_cache", "stream"))

@@ -1,0 +1,154 @@
+"""Layers that read windows of time steps, and keep what the next window overlaps."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import keras
+from keras import layers, ops
+
+from keras_trellis.core.convolution import last_steps, pad_left
+from keras_trellis.models.streamed.rule import NotStreamableError, Rule, Signal
+from keras_trellis.types import Number, Tensor
+
+
+class Window(Rule):
+    """A layer whose j-th output reads `size` steps from step j * stride - W on.
+
+    W zeros stand in front of the first step. If size - stride <= W < size, a chunk of m * stride
+    steps makes m outputs wherever it stands: the m-th window ends in it, the next one behind it.
+
+    Args:
+        layer: the layer.
+        inputs: its input.
+        size: how many steps a window spans.
+        padding: how many zeros the layer puts in front of the first step.
+        run: computes the outputs of all whole windows of `[B, n, C]`.
+    """
+
+    def __init__(
+        self,
+        layer: Any,
+        inputs: Signal,
+        size: int,
+        padding: int,
+        run: Callable[[Tensor], Tensor],
+    ) -> None:
+        super().__init__(layer)
+        _check_layout(layer, inputs)
+        (self.stride,) = layer.strides
+        self._width = inputs.lead + padding
+        self._channels = inputs.shape[2]
+        self._run = run
+        _check_windows(size, self.stride, self._width)
+        if self._width:
+            self.past = f"the last {self._width} steps of its input"
+
+    def get_initial_cache(self, batch_size: Number) -> Any:
+        """Returns zeros, as a whole pass has in front of the first step."""
+        if not self._width:
+            return ()
+        sizes = [batch_size, self._width, self._channels]
+        return {"past": ops.zeros(sizes, self.layer.compute_dtype)}
+
+    def stream(self, cache: Any, mask: Any, inputs: Tensor) -> tuple[Tensor, Any]:
+        """Puts the past in front of the chunk; masks mean nothing to these layers."""
+        if not self._width:
+            return self._run(inputs), cache
+        inputs = ops.cast(inputs, self.layer.compute_dtype)
+        padded = pad_left(cache["past"], inputs)
+        return self._run(padded), {"past": last_steps(padded, self._width)}
+
+
+class Padding(Rule):
+    """A `ZeroPadding1D` in front of a window, which keeps what it pads."""
+
+    def __init__(self, layer: Any, inputs: Signal) -> None:
+        super().__init__(layer)
+        _check_layout(layer, inputs)
+        self.lead, after = layer.padding
+        if after:
+            raise NotStreamableError("pads the end of a sequence, which is not known")
+
+    def stream(self, cache: Any, mask: Any, inputs: Tensor) -> tuple[Tensor, Any]:
+        """Returns the chunk."""
+        return inputs, cache
+
+
+def _check_layout(layer: Any, inputs: Signal) -> None:
+    if layer.data_format != "channels_last" or len(inputs.shape) != 3:
+        raise NotStreamableError(
+            "must read `[B, T, channels]`, with data_format='channels_last'"
+        )
+
+
+def _check_windows(size: int, stride: int, width: int) -> None:
+    if width < size - stride:
+        raise NotStreamableError(
+            f"waits at the beginning: its windows of {size} steps overlap by {size - stride}, so "
+            "that the first chunk would have fewer outputs. With padding='causal', or a "
+            f"ZeroPadding1D(({size - stride}, 0)) in front, it does not"
+        )
+    if width >= size:
+        raise NotStreamableError(
+            f"has whole windows of padding: {width} zeros before windows of {size} steps"
+        )
+
+
+def _check_padding(layer: Any, inputs: Signal, size: int) -> None:
+    if layer.padding not in ("causal", "valid", "same"):
+        raise NotStreamableError(
+            f"pads by {layer.padding!r}. padding='causal' is streamed"
+        )
+    # Where windows do not overlap, whole strides get no padding.
+    if layer.padding == "same" and (inputs.lead or size > layer.strides[0]):
+        raise NotStreamableError(
+            "looks ahead: with padding='same' half of a window is still to come"
+        )
+
+
+def convolution(layer: Any, inputs: Signal) -> Window:
+    """Returns the rule of a convolution."""
+    (kernel_size,) = layer.kernel_size
+    (dilation,) = layer.dilation_rate
+    size = (kernel_size - 1) * dilation + 1
+    _check_padding(layer, inputs, size)
+    if layer.padding == "causal":
+        run = functools.partial(_convolve, layer)
+        return Window(layer, inputs, size, size - 1, run)
+    return Window(layer, inputs, size, 0, layer)
+
+
+def _convolve(layer: layers.Conv1D, padded: Tensor) -> Tensor:
+    """Runs a causal convolution whose padding is there: it would pad each chunk anew."""
+    outputs = ops.conv(
+        padded,
+        ops.cast(layer.kernel, layer.compute_dtype),
+        strides=list(layer.strides),
+        padding="valid",
+        dilation_rate=list(layer.dilation_rate),
+        data_format="channels_last",
+    )
+    if layer.use_bias:
+        outputs = outputs + ops.cast(layer.bias, layer.compute_dtype)
+    return layer.activation(outputs)
+
+
+def pooling(layer: Any, inputs: Signal) -> Window:
+    """Returns the rule of a pooling over windows."""
+    (size,) = layer.pool_size
+    _check_padding(layer, inputs, size)
+    return Window(layer, inputs, size, 0, layer)
+
+
+LAYERS: dict[type[keras.layers.Layer], Callable[..., Rule]] = {
+    layers.AveragePooling1D: pooling,
+    layers.Conv1D: convolution,
+    layers.DepthwiseConv1D: convolution,
+    layers.MaxPooling1D: pooling,
+    layers.SeparableConv1D: convolution,
+    layers.ZeroPadding1D: Padding,
+}
+"""The layers of Keras that read windows."""

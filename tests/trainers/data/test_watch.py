@@ -1,0 +1,84 @@
+"""The watch's recordings: folds by people, and a pickle that can hold nothing but arrays."""
+
+import importlib.metadata
+import zipfile
+
+import numpy as np
+import pytest
+
+from tests.trainers import series_files
+from trainers.data import watch
+
+
+def test_each_person_is_tested_once_and_no_one_is_in_two_splits():
+    folds = [watch.people(fold) for fold in range(watch.FOLDS)]
+    for people in folds:
+        everyone = [person for split in people.values() for person in split]
+        assert sorted(everyone) == list(watch.PEOPLE)
+        assert [len(people[split]) for split in ("train", "validation", "test")] == [
+            6,
+            2,
+            2,
+        ]
+    for split in ("validation", "test"):
+        assert sorted(p for people in folds for p in people[split]) == list(
+            watch.PEOPLE
+        )
+
+
+def test_the_recordings_of_a_file():
+    content = series_files.watch_pickle()
+    recorded = watch.parse("f", content, series_files.checksum(content))
+    assert len({each.name for each in recorded}) == len(recorded) == 140
+    for each in recorded:
+        assert each.values.dtype == np.float32
+        assert each.values.shape == (40 + each.person, 6)
+        mean = watch.EXERCISES.index(each.exercise)
+        assert abs(each.values.mean() - mean) < (1 + each.person) / 2
+
+
+@pytest.mark.parametrize("reference", ["posix system", "builtins eval", "numpy load"])
+def test_a_pickle_of_anything_else_is_not_run(reference):
+    content = series_files.watch_pickle(reference=reference)
+    named = reference.replace(" ", r"\.")
+    with pytest.raises(ValueError, match=f"UnpicklingError: it refers to '{named}'"):
+        watch.parse("f", content, series_files.checksum(content))
+
+
+def test_another_file_is_not_read(tmp_path):
+    (tmp_path / "watch_dataset.npy").write_bytes(series_files.watch_pickle())
+    with pytest.raises(
+        ValueError, match=r"watch_dataset.npy must have the SHA-256 eb122f23"
+    ):
+        watch.read(tmp_path)
+
+
+def test_a_wheel_in_the_folder_is_read(tmp_path, monkeypatch):
+    content = series_files.watch_pickle()
+    with zipfile.ZipFile(tmp_path / "seglearn-1.2.5-py3-none-any.whl", "w") as wheel:
+        wheel.writestr("seglearn/data/watch_dataset.npy", content)
+    with pytest.raises(
+        ValueError, match=r"1.2.5-py3-none-any.whl/seglearn.* must have the SHA"
+    ):
+        watch.read(tmp_path)
+    monkeypatch.setattr(watch.parse, "__defaults__", (series_files.checksum(content),))
+    assert len(watch.read(tmp_path)) == 140
+
+
+def test_a_package_that_is_not_there_is_named(monkeypatch):
+    monkeypatch.setattr(watch, "PACKAGE", "no-such-package")
+    message = "--task=anomaly .* no-such-package, which is not installed: pip install"
+    with pytest.raises(ValueError, match=message):
+        watch.read()
+
+
+def test_the_package_s_recordings():
+    try:
+        importlib.metadata.distribution(watch.PACKAGE)
+    except importlib.metadata.PackageNotFoundError:
+        pytest.skip("seglearn is not installed")
+    recorded = watch.read()
+    assert len(recorded) == 140
+    assert sum(len(each.values) for each in recorded) == 244_102
+    counted = {(each.person, each.exercise, each.side) for each in recorded}
+    assert len(counted) == 10 * 7 * 2

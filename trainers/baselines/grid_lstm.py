@@ -1,0 +1,116 @@
+"""One time step of a Grid LSTM, a baseline of the tensorized LSTM."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from keras_trellis import arguments
+
+
+@keras.saving.register_keras_serializable("trainers")
+class GridLSTMCell(keras.layers.Layer):
+    """One time step of a stack of Grid LSTM blocks of one set of weights, for `keras.layers.RNN`.
+
+    A block has an LSTM along time and another along depth, and both have memory. Each reads h of
+    both:
+
+        H = [h_time, h_depth]
+        i, f, o = sig(W H + b),  a = tanh(W_A H + b_A)
+        m' = f * m + i * a,  h' = tanh(o * m')
+
+    (h_time, m_time) go to the same block in the next step, (h_depth, m_depth) to the block above.
+    The lowest block gets two projections of the input. The output is h_depth of the highest.
+
+    A stack of LSTMs of one set of weights differs in that only h goes up, and no memory; that is a
+    `TensorizedLSTM(kernel_size=2, memory_convolution=False)`.
+
+    Source: Kalchbrenner, Danihelka and Graves (2016), "Grid Long Short-Term Memory", the 2-LSTM
+    with tied weights; recalled, not checked.
+
+    Args:
+        units: the number of channels of h and m, and of the output.
+        depth: the number of blocks.
+        kernel_initializer: of all kernels.
+        **kwargs: `name`, `dtype`, `trainable` of `keras.layers.Layer`.
+    """
+
+    def __init__(
+        self,
+        units: int,
+        depth: int,
+        *,
+        kernel_initializer: Any = "glorot_uniform",
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self.units = self.output_size = arguments.positive("units", units)
+        self.depth = arguments.positive("depth", depth)
+        self.kernel_initializer = keras.initializers.get(kernel_initializer)
+        # Those of h_time and of m_time of all blocks, side by side.
+        self.state_size = [self.depth * self.units] * 2
+
+    def build(self, inputs_shape: Any) -> None:
+        """Creates the weights for inputs `[B, p]`: of the input, and along both axes."""
+        inputs, units = inputs_shape[-1], self.units
+        self.input_kernel = self._kernel("input_kernel", (inputs, 2 * units))
+        self.input_bias = self._bias("input_bias", [0.0] * 2)
+        self.time_kernel = self._kernel("time_kernel", (2 * units, 4 * units))
+        self.depth_kernel = self._kernel("depth_kernel", (2 * units, 4 * units))
+        # The blocks are i, f, a, o; a forget gate begins open, as in Keras's LSTM.
+        self.time_bias = self._bias("time_bias", [0.0, 1.0, 0.0, 0.0])
+        self.depth_bias = self._bias("depth_bias", [0.0, 1.0, 0.0, 0.0])
+        self.built = True
+
+    def call(
+        self, inputs: tf.Tensor, states: Sequence[tf.Tensor]
+    ) -> tuple[tf.Tensor, list[tf.Tensor]]:
+        """Returns h_depth of the highest block, and the states along time."""
+        entering = tf.matmul(inputs, self.input_kernel) + self.input_bias
+        hidden_depth, memory_depth = tf.split(entering, 2, axis=-1)
+        hiddens, memories = [], []
+        for hidden, memory in zip(*map(self._by_block, states), strict=True):
+            both = tf.concat([hidden, hidden_depth], -1)
+            hidden, memory = _lstm(both, memory, self.time_kernel, self.time_bias)
+            hidden_depth, memory_depth = _lstm(
+                both, memory_depth, self.depth_kernel, self.depth_bias
+            )
+            hiddens.append(hidden)
+            memories.append(memory)
+        return hidden_depth, [tf.concat(hiddens, -1), tf.concat(memories, -1)]
+
+    def get_config(self) -> dict[str, Any]:
+        """Returns the constructor's arguments."""
+        own = {
+            "units": self.units,
+            "depth": self.depth,
+            "kernel_initializer": keras.initializers.serialize(self.kernel_initializer),
+        }
+        return super().get_config() | own
+
+    def _by_block(self, state: tf.Tensor) -> list[tf.Tensor]:
+        return tf.split(state, self.depth, axis=-1)
+
+    def _kernel(self, name: str, shape: tuple[int, int]) -> keras.Variable:
+        initializer = self.kernel_initializer.clone()
+        return self.add_weight(name=name, shape=shape, initializer=initializer)
+
+    def _bias(self, name: str, blocks: Sequence[float]) -> keras.Variable:
+        def first(shape: Any, dtype: Any = None) -> tf.Tensor:
+            return tf.repeat(tf.constant(blocks, dtype), self.units)
+
+        shape = (len(blocks) * self.units,)
+        return self.add_weight(name=name, shape=shape, initializer=first)
+
+
+def _lstm(
+    both: tf.Tensor, memory: tf.Tensor, kernel: Any, bias: Any
+) -> tuple[tf.Tensor, tf.Tensor]:
+    """Returns h' and m' along one axis."""
+    blocks = tf.matmul(both, kernel) + bias
+    write, keep, candidate, read = tf.split(blocks, 4, axis=-1)
+    memory = tf.sigmoid(keep) * memory + tf.sigmoid(write) * tf.tanh(candidate)
+    return tf.tanh(tf.sigmoid(read) * memory), memory

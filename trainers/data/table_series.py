@@ -1,0 +1,428 @@
+"""Recordings out of a folder of tables: a row for each step, columns by name."""
+
+import dataclasses
+import hashlib
+import math
+import statistics
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from etils import epath
+
+from trainers.data import tables
+from trainers.data.recordings import NO_CLASS, Recording, whole, with_gaps
+from trainers.data.sequences import SPLITS
+from trainers.data.tables import Place
+
+
+class Columns(NamedTuple):
+    """The columns of the tables by name; "" for one that they lack.
+
+    Attributes:
+        channels: those of the values; (): all that have no other meaning.
+        series: the name of the series that a row belongs to; "": each file is one.
+        time: the time of a row; "": the rows are in order.
+        label: what to predict; "": nothing is known of it.
+        split: the split of a row.
+    """
+
+    channels: tuple[str, ...]
+    series: str = ""
+    time: str = ""
+    label: str = ""
+    split: str = ""
+
+    @property
+    def others(self) -> tuple[str, ...]:
+        """The columns that are not channels."""
+        return tuple(filter(None, (self.series, self.time, self.label, self.split)))
+
+
+@dataclasses.dataclass
+class Series:
+    """The rows of one series, in order."""
+
+    name: str
+    places: list[Place] = dataclasses.field(default_factory=list)
+    values: list[list[float]] = dataclasses.field(default_factory=list)
+    seconds: list[float] = dataclasses.field(default_factory=list)
+    times: list[str] = dataclasses.field(default_factory=list)
+    labels: list[Any] = dataclasses.field(default_factory=list)
+    splits: list[str] = dataclasses.field(default_factory=list)
+
+    def chosen(self, rows: Sequence[int]) -> "Series":
+        """Returns the series of some rows."""
+        fields = dataclasses.fields(self)[1:]
+        lists = {field.name: getattr(self, field.name) for field in fields}
+        return Series(
+            self.name,
+            **{name: [a[i] for i in rows] if a else [] for name, a in lists.items()},
+        )
+
+    @property
+    def steps(self) -> np.ndarray:
+        """The values `[T, p]`; a row with an empty cell is a gap."""
+        return with_gaps(np.array(self.values))
+
+
+class Table(NamedTuple):
+    """The series of a folder.
+
+    Attributes:
+        channels: the columns of the values.
+        series: by name, in the order in which the files have them.
+    """
+
+    channels: tuple[str, ...]
+    series: dict[str, Series]
+
+
+def read(flag: str, folder: epath.PathLike, columns: Columns) -> Table:
+    """Reads the tables in a folder.
+
+    Args:
+        flag: the flag that names the folder, for errors.
+        folder: the folder.
+        columns: the columns.
+
+    Raises:
+        ValueError: a file or a row is not as it must be; the message has the file and the line.
+        OSError: a file cannot be read.
+    """
+    paths = tables.find(flag, folder)
+    channels = columns.channels or _remaining(paths[0], columns)
+    columns = columns._replace(channels=channels)
+    series: dict[str, Series] = {}
+    for path in paths:
+        for place, cells in tables.rows(path, (*channels, *columns.others)):
+            _add(series, columns, place, cells)
+    if not series:
+        raise ValueError(
+            f"--{flag}={folder} must have tables with rows. Received: none"
+        )
+    ordered = {name: _ordered(rows, columns) for name, rows in series.items()}
+    for rows in ordered.values():
+        if not whole(rows.steps).any():
+            raise ValueError(
+                f"{rows.places[0]}: a series must have a row without an empty cell in its "
+                f"channels. Received: none of {rows.name!r}"
+            )
+    return Table(channels, ordered)
+
+
+def period(table: Table, columns: Columns, tolerance: float) -> float | None:
+    """Returns the time between two steps, of all series; None without a column of times.
+
+    Args:
+        table: the series.
+        columns: their columns.
+        tolerance: how far a step may be from it, as a share of it.
+
+    Raises:
+        ValueError: the steps are not even; the message has the file and the line.
+    """
+    steps = [b - a for rows in table.series.values() for a, b in _pairs(rows.seconds)]
+    if not columns.time or not steps:
+        return None
+    usual = statistics.median(steps)
+    check_period(table, columns, usual, tolerance)
+    return usual
+
+
+def check_period(
+    table: Table, columns: Columns, usual: float, tolerance: float
+) -> None:
+    """Raises ValueError if a step is not as long as usual; see `period`."""
+    for rows in table.series.values():
+        for index, (before, after) in enumerate(_pairs(rows.seconds), 1):
+            if abs(after - before - usual) > tolerance * usual:
+                raise ValueError(
+                    f"{rows.places[index]}: the times of a series must be {usual:g} apart, as most "
+                    f"are, or within {tolerance:.0%} of it (config.data.tolerance). Received: "
+                    f"{after - before:g} after the row before, in {rows.name!r}"
+                )
+
+
+def by_column(table: Table) -> dict[str, list[Series]]:
+    """Returns the series of each split, by the column of splits.
+
+    Raises:
+        ValueError: a series has two splits, or a cell names none, or a split has no series.
+    """
+    parts: dict[str, list[Series]] = {split: [] for split in SPLITS}
+    for rows in table.series.values():
+        for place, split in zip(rows.places, rows.splits, strict=True):
+            if split not in parts:
+                raise ValueError(
+                    f"{place}: a split must be one of {', '.join(SPLITS)}. Received: {split!r}"
+                )
+            if split != rows.splits[0]:
+                raise ValueError(
+                    f"{place}: a series must be in one split. Received: {rows.name!r} in "
+                    f"{split!r}, and in {rows.splits[0]!r} in {rows.places[0]}"
+                )
+        parts[rows.splits[0]].append(rows)
+    return _filled(parts, "config.data.split_column")
+
+
+def by_series(
+    table: Table, shares: Mapping[str, float], seed: int
+) -> dict[str, list[Series]]:
+    """Deals series to the splits, in the order of a hash of the seed and their names.
+
+    Args:
+        table: the series.
+        shares: the share of the series that "validation" and "test" have, at least one each.
+        seed: the seed.
+
+    Raises:
+        ValueError: there are fewer series than splits.
+    """
+
+    def order(name: str) -> bytes:
+        return hashlib.sha256(f"{seed} {name}".encode()).digest()
+
+    return _dealt(
+        [table.series[name] for name in sorted(table.series, key=order)], shares
+    )
+
+
+def by_start(table: Table, shares: Mapping[str, float]) -> dict[str, list[Series]]:
+    """Deals whole series to the splits by the time of their first row: the latest are tested.
+
+    Args:
+        table: the series.
+        shares: as for `by_series`.
+
+    Raises:
+        ValueError: as `by_series`.
+    """
+    latest = sorted(table.series.values(), key=lambda rows: -rows.seconds[0])
+    return _dealt(latest, shares)
+
+
+def by_time(table: Table, shares: Mapping[str, float]) -> dict[str, list[Series]]:
+    """Cuts each series in three: what is before a time trains, the last part tests.
+
+    Args:
+        table: the series.
+        shares: the share of all rows that "validation" and "test" have, about.
+
+    Raises:
+        ValueError: a split has no row.
+    """
+    times = np.sort(np.concatenate([rows.seconds for rows in table.series.values()]))
+    test = times[_place(len(times), shares["test"])]
+    validation = times[_place(len(times), shares["test"] + shares["validation"])]
+    parts: dict[str, list[Series]] = {split: [] for split in SPLITS}
+    for rows in table.series.values():
+        seconds = np.array(rows.seconds)
+        within = {
+            "train": seconds < validation,
+            "validation": (seconds >= validation) & (seconds < test),
+            "test": seconds >= test,
+        }
+        for split, chosen in within.items():
+            part = rows.chosen(np.flatnonzero(chosen).tolist())
+            if part.places and whole(part.steps).any():
+                parts[split].append(part)
+    return _filled(parts, "config.data.split")
+
+
+def class_names(train: Sequence[Series]) -> tuple[str, ...]:
+    """Returns the labels of training series, sorted.
+
+    Raises:
+        ValueError: there is only one class, or none.
+    """
+    labels = {_text(label) for rows in train for label in rows.labels} - {""}
+    if len(labels) < 2:
+        raise ValueError(
+            f"{train[0].places[0]}: the training series must have labels of at least two classes. "
+            f"Received: {', '.join(sorted(labels)) or 'none'}"
+        )
+    return tuple(sorted(labels))
+
+
+def recordings(
+    series: Sequence[Series],
+    classes: Sequence[str],
+    label: str,
+    every_step: bool,
+) -> list[Recording]:
+    """Returns recordings of series, with their targets.
+
+    Args:
+        series: the series of a split.
+        classes: the classes' names; empty where numbers are predicted.
+        label: the column of the labels.
+        every_step: whether each step has a label; else a series has one.
+
+    Raises:
+        ValueError: a label is missing, unknown, or no number; or a series has two.
+    """
+    number = _class_number(classes) if classes else _label_number(label)
+    dtype, missing = ("int32", NO_CLASS) if classes else ("float32", math.nan)
+    result = []
+    for rows in series:
+        targets = [
+            missing if tables.is_empty(cell) else number(place, cell)
+            for place, cell in zip(rows.places, rows.labels, strict=True)
+        ]
+        target: Any = targets if every_step else _only(rows, label, targets)
+        result.append(
+            Recording(rows.name, rows.steps, np.array(target, dtype), tuple(rows.times))
+        )
+    return result
+
+
+def without_labels(table: Table) -> list[Recording]:
+    """Returns the recordings of series of which nothing is known but their values."""
+    return [
+        Recording(
+            rows.name, rows.steps, np.array(math.nan, "float32"), tuple(rows.times)
+        )
+        for rows in table.series.values()
+    ]
+
+
+def _only(rows: Series, label: str, targets: Sequence[float]) -> float:
+    """Returns the one target of a series, which some of its rows may not repeat."""
+    given = [
+        (place, cell, target)
+        for place, cell, target in zip(rows.places, rows.labels, targets, strict=True)
+        if not tables.is_empty(cell)
+    ]
+    if not given:
+        raise ValueError(
+            f"{rows.places[0]}: a series must have a label in {label!r}. Received: none of "
+            f"{rows.name!r}"
+        )
+    first, cell, target = given[0]
+    for place, other, value in given:
+        if value != target:
+            raise ValueError(
+                f"{place}: a series must have one label in {label!r} "
+                "(config.data.answer=step takes one a step). Received: "
+                f"{str(other)!r} of {rows.name!r}, and {str(cell)!r} in {first}"
+            )
+    return target
+
+
+def _class_number(classes: Sequence[str]) -> Callable[[Place, Any], float]:
+    numbers = {name: index for index, name in enumerate(classes)}
+
+    def number(place: Place, cell: Any) -> float:
+        if (name := _text(cell)) not in numbers:
+            raise ValueError(
+                f"{place}: a label must be one of the classes of the training series, "
+                f"{', '.join(classes)}. Received: {name!r}"
+            )
+        return numbers[name]
+
+    return number
+
+
+def _label_number(label: str) -> Callable[[Place, Any], float]:
+    return lambda place, cell: tables.number(place, label, cell)
+
+
+def _text(cell: Any) -> str:
+    return "" if cell is None else str(cell).strip()
+
+
+def _remaining(path: epath.Path, columns: Columns) -> tuple[str, ...]:
+    """Returns the columns of a table that have no other meaning."""
+    names = tables.header(path)
+    channels = tuple(name for name in names if name not in columns.others)
+    if not channels:
+        raise ValueError(
+            f"{Place(path, 'line', 1)} must have columns of channels. Received: "
+            f"{', '.join(names)}, which all have another meaning"
+        )
+    return channels
+
+
+def _add(
+    series: dict[str, Series], columns: Columns, place: Place, cells: Sequence[Any]
+) -> None:
+    """Adds a row to its series."""
+    count = len(columns.channels)
+    values = [
+        tables.number(place, channel, cell)
+        for channel, cell in zip(columns.channels, cells[:count], strict=True)
+    ]
+    other = dict(zip(columns.others, cells[count:], strict=True))
+    name = _text(other[columns.series]) if columns.series else place.path.stem
+    if not name:
+        raise ValueError(
+            f"{place}: the column {columns.series!r} must name the row's series. "
+            "Received: an empty cell"
+        )
+    rows = series.setdefault(name, Series(name))
+    rows.places.append(place)
+    rows.values.append(values)
+    if columns.time:
+        rows.seconds.append(tables.seconds(place, columns.time, other[columns.time]))
+        rows.times.append(str(other[columns.time]))
+    if columns.label:
+        rows.labels.append(other[columns.label])
+    if columns.split:
+        rows.splits.append(_text(other[columns.split]))
+
+
+def _ordered(rows: Series, columns: Columns) -> Series:
+    """Returns a series in the order of time; raises ValueError if two rows have one time."""
+    if not columns.time:
+        return rows
+    order = sorted(range(len(rows.places)), key=lambda row: rows.seconds[row])
+    rows = rows.chosen(order)
+    for index, (before, after) in enumerate(_pairs(rows.seconds), 1):
+        if before == after:
+            raise ValueError(
+                f"{rows.places[index]}: a series must have each time once. Received: "
+                f"{rows.times[index]} of {rows.name!r}, as in {rows.places[index - 1]}"
+            )
+    return rows
+
+
+def _pairs(values: Sequence[float]) -> Iterator[tuple[float, float]]:
+    return zip(values, values[1:], strict=False)
+
+
+def _place(count: int, share: float) -> int:
+    """Returns the place at which the last share of `count` sorted values begins."""
+    return min(count - 1, round(count * (1 - share)))
+
+
+def _dealt(
+    ordered: Sequence[Series], shares: Mapping[str, float]
+) -> dict[str, list[Series]]:
+    """Deals the first series to "test", the next to "validation", the others to "train"."""
+    if len(ordered) < len(SPLITS):
+        raise ValueError(
+            f"there must be at least {len(SPLITS)} series, for training, validation and test. "
+            f"Received: {len(ordered)}, such as {ordered[0].name!r}, of {ordered[0].places[0]}"
+        )
+    test, validation = (
+        max(1, round(shares[split] * len(ordered))) for split in ("test", "validation")
+    )
+    test = min(test, len(ordered) - 2)
+    validation = min(validation, len(ordered) - 1 - test)
+    return {
+        "train": list(ordered[test + validation :]),
+        "validation": list(ordered[test : test + validation]),
+        "test": list(ordered[:test]),
+    }
+
+
+def _filled(parts: dict[str, list[Series]], field: str) -> dict[str, list[Series]]:
+    """Returns the splits; raises ValueError if one is empty."""
+    empty = [split for split, series in parts.items() if not series]
+    if empty:
+        raise ValueError(
+            f"each of {', '.join(SPLITS)} must have a series by {field}. "
+            f"Received: none in {' and '.join(empty)}"
+        )
+    return parts

@@ -1,0 +1,75 @@
+"""Trains and evaluates models of recordings: series of several channels, of any lengths.
+
+    python -m trainers.series --task=watch
+    python -m trainers.series --task=watch --mode=evaluate
+    python -m trainers.series --task=csv --data_dir=DIR --config.data.label=fault
+    python -m trainers.series --mode=predict --workdir=RUN --input=NEW --output=answers.csv
+
+`--config.FIELD=VALUE` changes a field of the preset; flags may have any order. The run's folder is
+`--workdir`, by default runs/TASK-PRESET. `--mode=predict` writes what the run's best model says of
+the tables in `--input`, or of the test recordings without it.
+"""
+
+from absl import flags
+
+from trainers.cli import command, run_command
+from trainers.data.stores import to_path
+from trainers.tasks import names
+from trainers.time_series import experiment, predictions
+
+FLAGS = flags.FLAGS
+PROGRAM = "trainers.series"
+PREDICT = "predict"
+MODES = ("train", "evaluate", PREDICT)
+
+flags.adopt_module_key_flags(run_command)
+
+
+def define_flags() -> None:
+    """Defines the flags that other commands have too, with another meaning."""
+    flags.DEFINE_string("input", None, "The folder of the tables to predict.")
+    flags.DEFINE_string("output", None, "The CSV file of the predictions, a new one.")
+
+
+def main(argv: list[str]) -> int:
+    """Does what `--mode` says; returns the exit status."""
+    return command.exit_status(argv, _do)
+
+
+def parse_flags(argv: list[str]) -> list[str]:
+    """Parses the command line; exits with one line if it is not valid."""
+    return command.parse(argv, lambda: _check_flags(argv))
+
+
+def _check_flags(argv: list[str]) -> None:
+    own = {"input": (PREDICT,), "output": (PREDICT,), "data_dir": MODES}
+    run_command.check_flags(argv, PROGRAM, MODES, own)
+    if FLAGS.mode != PREDICT:
+        return
+    command.require("output")
+    if FLAGS.input is not None:
+        names.check_flag("input", repr(FLAGS.input), "a folder", bool(FLAGS.input))
+        if FLAGS.data_dir is not None:
+            raise ValueError(
+                f"--data_dir has no use with --input={FLAGS.input}, which has what is predicted"
+            )
+
+
+def _do() -> int | None:
+    if FLAGS.mode == "train":
+        return run_command.train_by_flags(
+            lambda path: experiment.SeriesExperiment(FLAGS.config, FLAGS.data_dir)
+        )
+    if FLAGS.mode == "evaluate":
+        experiment.evaluate(run_command.trained_run(PROGRAM), FLAGS.data_dir)
+        return None
+    output = to_path(FLAGS.output)
+    predictions.refuse_existing(output)
+    path = run_command.trained_run(PROGRAM)
+    print(predictions.write(path, FLAGS.data_dir, FLAGS.input, output))
+    return None
+
+
+if __name__ == "__main__":
+    define_flags()
+    command.start(main, parse_flags, computes=True)

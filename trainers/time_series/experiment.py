@@ -1,0 +1,211 @@
+"""The experiment of `trainers.series`: evaluates its runs, too."""
+
+import functools
+from collections.abc import Sequence
+from typing import Any
+
+import keras
+import numpy as np
+from etils import epath
+from ml_collections import ConfigDict
+
+from trainers.data import co2
+from trainers.data.recordings import Facts, SeriesData
+from trainers.sequences import layer as layers
+from trainers.sequences.experiment import CONFUSION, draw_confusion
+from trainers.sequences.models import sequence_layer
+from trainers.tasks import registry
+from trainers.tasks.task import SeriesTask
+from trainers.time_series import forecasting, models
+from trainers.time_series.modeling import SeriesModeling
+from trainers.time_series.objectives import (
+    OBJECTIVES,
+    NextStep,
+    Numbers,
+    Score,
+    scikit_metrics,
+)
+from trainers.training import checkpoints, examples, memory, runs
+from trainers.training.examples import ExamplesExperiment
+from trainers.training.experiment import PROTOCOL, Check, Scores
+from trainers.training.workdir import RESTORE, WorkdirError, read_record
+
+_FACTS = "facts"  # in the record of a run's data
+
+
+class SeriesExperiment(ExamplesExperiment):
+    """The experiment of a model of recordings.
+
+    Args:
+        config: the run's config.
+        data_dir: the folder of the data's files; None for those of a package.
+
+    Raises:
+        ValueError, OSError, ImportError: the data cannot be used.
+    """
+
+    examples, contents = "windows", "data"
+
+    def __init__(self, config: ConfigDict, data_dir: str | None) -> None:
+        task: Any = registry.get(config.task)
+        if OBJECTIVES[task.objective] is NextStep:
+            scikit_metrics()
+        self._task: SeriesTask = task
+        self._series: SeriesData = task.load(config, data_dir)
+        super().__init__(config, self._series)
+        self.check_batch_size()
+
+    def need(self, config: ConfigDict) -> memory.Need:
+        """Returns the memory that training on these data takes."""
+        return models.need(config, self._series.facts)
+
+    def build(self) -> keras.Sequential:
+        """Returns the model, built."""
+        return models.build(self._config, self._series.facts)
+
+    def parameters(self, config: ConfigDict) -> int:
+        """Returns the number of parameters of a config's model on these data."""
+        facts = self._series.facts
+        return models.parameters(config, len(facts.channels), facts.outputs)
+
+    def task(self, model: keras.Sequential) -> SeriesModeling:
+        """Returns what the loop trains."""
+        return SeriesModeling(model, self._config, self._series)
+
+    def record(self) -> dict[str, Any]:
+        """Returns what a run's folder keeps of its data, with the scaling and the classes."""
+        return super().record() | {_FACTS: self._series.facts._asdict()}
+
+    def introduction(self, model: keras.Sequential) -> str:
+        """Returns lines on the data and the model; warns if it cannot see a whole window."""
+        data, facts = self._series, self._series.facts
+        reach = sequence_layer(model).receptive_field
+        line = f"{data.summary}, {len(facts.channels)} channels; "
+        line += f"{runs.parameters(model):,} parameters"
+        if reach is not None:
+            line += f"; receptive field {reach:,} steps"
+        lines = [*data.notes, line]
+        if reach is not None and reach < facts.window and not facts.every_step:
+            lines.append(
+                f"warning: of the {facts.window:,} steps of a window the network sees the last "
+                f"{reach:,} alone"
+            )
+        return "\n".join(lines)
+
+    def advice(self) -> list[str]:
+        """Returns advice on the config, for a machine without a GPU."""
+        return layers.advice(self._config)
+
+    def score_split(self, task: Any, split: str, check: Check) -> Score:
+        """Returns the score of a split; a forecast's, beside those of simpler models."""
+        score = super().score_split(task, split, check)
+        if self._series.levels is None:
+            return score
+        return self._beside_simpler(split, score)
+
+    def describe(self, split: str, score: Score) -> str:
+        """Returns one line: the score of a split, the measure first."""
+        measure = self._task.measure
+        value = score.values[measure.name]
+        parts = [
+            f"{split} {measure.name}: {measure.text(value)}{self._task.unit} "
+            f"({score.targets:,} {measure.counted})"
+        ]
+        for name, number in score.values.items():
+            if name != measure.name:
+                count = score.counts.get(name, "")
+                unit = measure.unit if name.endswith(measure.name) else self._task.unit
+                text = f"{number:.{measure.decimals}f}{unit}"
+                parts.append(f"{name.replace('_', ' ')} {text} {count}".rstrip())
+        return ", ".join(parts)
+
+    def numbers(self, split: str, score: Score) -> dict[str, dict[str, Any]]:
+        """Returns the numbers of a score; that of test data may have a confusion matrix."""
+        numbers = {
+            "loss": score.loss,
+            self._task.measure.counted: score.targets,
+            **score.values,
+        }
+        if score.confusion is not None and split == "test":
+            numbers["confusion"] = score.confusion
+        return {PROTOCOL: numbers}
+
+    def complete(self, scores: Scores, task: Any, check: Check) -> Scores:
+        """Draws the confusion matrix of the test recordings."""
+        matrix = scores.values.get("test", {}).get(PROTOCOL, {}).get("confusion")
+        if matrix is None:
+            return scores
+        picture = draw_confusion(np.array(matrix), self._series.classes)
+        return scores._replace(pictures={CONFUSION: picture})
+
+    @property
+    def data(self) -> SeriesData:
+        """The recordings."""
+        return self._series
+
+    @functools.cached_property
+    def _simpler(self) -> Sequence[forecasting.Forecasts]:
+        """The forecasts of simpler models."""
+        data = self._series
+        assert data.levels is not None
+        ahead = data.facts.outputs
+        train, validation = (
+            data.recordings[split][0].target for split in ("train", "validation")
+        )
+        return (
+            forecasting.seasonal_naive(data.levels, ahead, co2.YEAR),
+            forecasting.linear(data.levels, train, validation),
+        )
+
+    def _beside_simpler(self, split: str, score: Score) -> Score:
+        target = self._series.recordings[split][0].target
+        objective = Numbers(self._config, self._series)
+        values = dict(score.values)
+        for name, forecasts in self._simpler:
+            simpler = objective.error_score(forecasts[: len(target)], target)
+            values[name] = simpler.values["rmse"]
+        return score._replace(values=values)
+
+
+def load_model(path: epath.Path, config: ConfigDict, facts: Facts) -> keras.Sequential:
+    """Returns a run's model with its best weights.
+
+    Raises:
+        WorkdirError: the folder cannot be used.
+    """
+    count = models.parameters(config, len(facts.channels), facts.outputs)
+    memory.check_weights(count)
+    model = models.build(config, facts)
+    checkpoints.load_best(path, model)
+    return model
+
+
+def saved_record(path: epath.Path) -> tuple[Facts, dict[str, str]]:
+    """Returns what a run's folder keeps of its data: the facts, and the checksums.
+
+    Raises:
+        WorkdirError: there is no record, or it is damaged.
+    """
+    file = path / examples.DATA
+    record = read_record(file, {"sha256": dict, _FACTS: dict})
+    if record is None:
+        raise WorkdirError(f"{file} is missing: it has the scaling of the run's data")
+    try:
+        return Facts.from_json(record[_FACTS]), record["sha256"]
+    except TypeError as error:
+        raise WorkdirError(
+            f"{file} is damaged: `{_FACTS}` are not those of a run. {RESTORE}"
+        ) from error
+
+
+def evaluate(path: epath.Path, data_dir: str | None) -> None:
+    """Prints the scores of a run's best model on validation and test data.
+
+    Args:
+        path: the run's folder.
+        data_dir: the folder of the data's files.
+
+    Raises:
+        ValueError, OSError, WorkdirError: the data or the folder cannot be used.
+    """
+    SeriesExperiment(runs.load_config(path), data_dir).evaluate(path)

@@ -1,0 +1,260 @@
+"""Models of recordings: their scaling, a sequence layer, a dense layer. They stream."""
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+from ml_collections import ConfigDict
+
+from keras_trellis import TrellisClassifier
+from trainers.data.recordings import Facts, by_length
+from trainers.models import layers
+from trainers.models.kinds import Batch
+from trainers.models.layers import LAYERS
+from trainers.sequences.models import layer_parameters, sequence_layer
+from trainers.training import memory
+
+
+def build(config: ConfigDict, facts: Facts) -> keras.Sequential:
+    """Returns the model of a config, built: `[B, T, p]` to `[B, outputs]` or `[B, T, outputs]`.
+
+    It has the scaling of the training recordings in it, before the layer and, for numbers, after
+    it. `config.model.embedding_units` puts a dense layer before the sequence layer.
+
+    Raises:
+        ValueError: an argument of the model is not valid.
+    """
+    settings = config.model
+    layer = layers.build(
+        settings, _units(config), seed=config.seed, dropout=settings.dropout
+    )
+    layer.return_sequences = facts.every_step
+    variance = np.square(facts.deviation)
+    stack = [
+        keras.Input([None, len(facts.channels)]),
+        keras.layers.Normalization(
+            mean=facts.mean, variance=variance, dtype="float32", name="scaling"
+        ),
+        *_projection(settings),
+        layer,
+        *_dropout(config),
+        # In float32 whatever the layer computes in: a softmax of bfloat16 loses digits.
+        keras.layers.Dense(facts.outputs, dtype="float32", name="dense"),
+    ]
+    if facts.offset:
+        units = keras.layers.Rescaling(
+            facts.scale, list(facts.offset), dtype="float32", name="units"
+        )
+        stack.append(units)
+    return keras.Sequential(stack, name="series")
+
+
+def _projection(settings: ConfigDict) -> list[keras.layers.Layer]:
+    width = settings.embedding_units
+    if width is None:
+        return []
+    return [keras.layers.Dense(width, dtype=settings.dtype, name="projection")]
+
+
+def _dropout(config: ConfigDict) -> list[keras.layers.Layer]:
+    rate = config.model.output_dropout
+    return (
+        [keras.layers.Dropout(rate, seed=config.seed, name="dropout")] if rate else []
+    )
+
+
+def parameters(config: ConfigDict, channels: int, outputs: int) -> int:
+    """Returns the number of trainable parameters.
+
+    Args:
+        config: the run's config.
+        channels: those of a recording.
+        outputs: how many numbers the network returns for one target.
+    """
+    width = config.model.embedding_units
+    projection = 0 if width is None else (channels + 1) * width
+    layer = layer_parameters(config, channels if width is None else width)
+    return projection + layer + (_units(config) + 1) * outputs
+
+
+def need(config: ConfigDict, facts: Facts) -> memory.Need:
+    """Returns the memory that training takes."""
+    batch = Batch(config.data.batch_size, facts.window, not facts.every_step)
+    about = LAYERS[config.model.layer].activations(config.model, batch).about
+    count = parameters(config, len(facts.channels), facts.outputs)
+    return memory.training(config, count, 0, about)
+
+
+def run(
+    model: keras.Sequential,
+    sequences: tf.Tensor,
+    mask: tf.Tensor | None = None,
+    training: bool = False,
+) -> tf.Tensor:
+    """Returns the outputs of sequences.
+
+    Args:
+        model: the model.
+        sequences: `[B, T, p]`, without NaN.
+        mask: `[B, T]`, true at the steps that are not skipped; without one, long sequences of
+            which only the last output is needed cost less.
+        training: whether to drop.
+    """
+    if mask is None:
+        return model(sequences, training=training)
+    # A model would warn that it hands the mask on to nobody.
+    before, layer, after = parts(model)
+    features = layer(_through(before, sequences), mask=mask, training=training)
+    for part in after:
+        is_dropout = isinstance(part, keras.layers.Dropout)
+        features = part(features, training=training) if is_dropout else part(features)
+    return features
+
+
+def parts(model: keras.Sequential) -> tuple[list[Any], Any, list[Any]]:
+    """Returns what is before a model's sequence layer, the layer, and what is after it."""
+    layer = sequence_layer(model)
+    place = model.layers.index(layer)
+    return model.layers[:place], layer, model.layers[place + 1 :]
+
+
+def whole(sequences: tf.Tensor) -> tf.Tensor:
+    """Returns the mask `[B, T]` of the steps that have all of their channels."""
+    return tf.reduce_all(tf.math.is_finite(sequences), -1)
+
+
+def run_windows(
+    model: keras.Sequential, windows: tf.Tensor, gaps: bool, training: bool = False
+) -> tf.Tensor:
+    """Returns the outputs of windows `[B, W, p]`, whose steps with NaN are skipped.
+
+    Args:
+        model: the model.
+        windows: the windows.
+        gaps: whether there may be such a step.
+        training: whether to drop.
+    """
+    if not gaps:
+        return run(model, windows, training=training)
+    mask = whole(windows)
+    return run(model, without_gaps(windows, mask), mask, training)
+
+
+def without_gaps(sequences: tf.Tensor, mask: tf.Tensor) -> tf.Tensor:
+    """Returns sequences with zeros at the steps that are skipped: NaN would reach gradients."""
+    return tf.where(mask[..., None], sequences, 0.0)
+
+
+class Runner:
+    """Runs a model without dropout, over windows or as a stream.
+
+    Args:
+        model: the model.
+        facts: what it knows of its data.
+        size: the number of windows in a call, and of recordings read side by side.
+    """
+
+    def __init__(self, model: keras.Sequential, facts: Facts, size: int) -> None:
+        self._model, self._chunk, self._size = model, facts.window, size
+        self._before, self._layer, self._after = parts(model)
+        self._run = tf.function(
+            functools.partial(run_windows, model),
+            autograph=False,
+            reduce_retracing=True,
+        )
+        self._step = tf.function(self._advance, autograph=False)
+
+    def windows(self, windows: np.ndarray) -> np.ndarray:
+        """Returns the outputs of windows `[N, W, p]`."""
+        starts = range(0, len(windows), self._size)
+        parts = [windows[start : start + self._size] for start in starts]
+        outputs = []
+        for part in parts:
+            gaps = not np.isfinite(part).all()
+            outputs.append(self._run(tf.constant(part), gaps).numpy())
+        return np.concatenate(outputs)
+
+    def streams(self, recordings: Sequence[np.ndarray]) -> list[np.ndarray]:
+        """Returns the outputs `[T, outputs]` at each step of recordings `[T, p]`.
+
+        They are read in chunks of a window's steps, which equal one long pass.
+        """
+        lengths = [len(values) for values in recordings]
+        rows = min(self._size, len(recordings))
+        results: dict[int, np.ndarray] = {}
+        for places in by_length(lengths, rows):
+            outputs = self._group([recordings[place] for place in places], rows)
+            for place, output in zip(places, outputs, strict=False):
+                results[place] = output[: lengths[place]]
+        return [results[place] for place in range(len(recordings))]
+
+    def _group(self, recordings: Sequence[np.ndarray], rows: int) -> np.ndarray:
+        longest = max(map(len, recordings))
+        chunks = -(-longest // self._chunk)
+        shape = (rows, chunks * self._chunk, recordings[0].shape[1])
+        padded = np.full(shape, np.nan, "float32")
+        for row, values in enumerate(recordings):
+            padded[row, : len(values)] = values
+        cache, outputs = self._layer.get_initial_cache(rows), []
+        for chunk in np.split(padded, chunks, axis=1):
+            output, cache = self._step(tf.constant(chunk), cache)
+            outputs.append(output.numpy())
+        return np.concatenate(outputs, 1)
+
+    def _advance(self, chunk: tf.Tensor, cache: Any) -> tuple[tf.Tensor, Any]:
+        mask = whole(chunk)
+        inputs = _through(self._before, without_gaps(chunk, mask))
+        features, cache = self._layer.stream(inputs, cache, mask)
+        return _through(self._after, features), cache
+
+
+def _through(parts: Sequence[Callable], tensor: tf.Tensor) -> tf.Tensor:
+    """Returns what layers make of a tensor, one after the other, without dropout."""
+    for part in parts:
+        tensor = part(tensor)
+    return tensor
+
+
+def scaled_steps(sequences: tf.Tensor, facts: Facts) -> tf.Tensor:
+    """Returns sequences `[..., p]` by the scaling of the training recordings."""
+    mean, deviation = (
+        np.array(values, "float32") for values in (facts.mean, facts.deviation)
+    )
+    return (sequences - mean) / deviation
+
+
+def classifier(
+    model: keras.Sequential, facts: Facts
+) -> tuple[TrellisClassifier, Callable[[tf.Tensor], tf.Tensor]]:
+    """Returns a model of one class for each recording without what comes before its layer.
+
+    Args:
+        model: the model.
+        facts: what it knows of its data.
+
+    Returns:
+        the classifier of scaled sequences, and what scales sequences `[B, T, p]`. That has numbers
+        in place of variables, so that an export holds them.
+    """
+    layer, dense = sequence_layer(model), model.get_layer("dense")
+    width = layer.input_spec.axes[-1]
+    made = TrellisClassifier(len(facts.classes), layer)
+    made.build((None, None, width))
+    made.dense.set_weights(dense.get_weights())
+    before = [part for part in model.layers if part.name == "projection"]
+    weights = [part.get_weights() for part in before]
+
+    def scaled(sequences: tf.Tensor) -> tf.Tensor:
+        sequences = scaled_steps(sequences, facts)
+        for kernel, bias in weights:
+            sequences = tf.tensordot(sequences, kernel, 1) + bias
+        return sequences
+
+    return made, scaled
+
+
+def _units(config: ConfigDict) -> int:
+    return config.model.output_units or config.model.units
