@@ -7,6 +7,7 @@ that a turn leaves as it is, z = f(z), is the output of a network without end. O
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -100,7 +101,8 @@ def _begin(
         padded = list(map(pad_left, pasts[phase], state))
         return trellis.run_level(network, weights, addends, padded, phase)
 
-    return Turn((pasts, addends, weights), run_level, fixed_point)
+    find = functools.partial(fixed_point, by_period=solver.by_period)
+    return Turn((pasts, addends, weights), run_level, find)
 
 
 _PLAIN = Method(_begin, lambda network, solver: recurrence.recur)
@@ -248,7 +250,6 @@ def _solve(
         tolerance=solver.reachable(inputs),
         max_iterations=solver.max_iterations,
         solved=solved,
-        by_period=solver.by_period,
     )
     return tuple(ops.split(joined, states, axis=-1)), convergence
 
