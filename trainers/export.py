@@ -89,7 +89,7 @@ def _export() -> None:
 def _written(export: Callable[..., str], path: epath.Path, folder: str) -> str:
     """Writes a version; says so where it has no form that runs without TensorFlow."""
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # the library's own, of that
+        warnings.filterwarnings("ignore", "the model has no form")  # the library's own
         version = export(path, folder, FLAGS.precision, FLAGS.data_dir, FLAGS.runtime)
     refused = manifest.read(Path(version)).runtime.get("refused")
     if FLAGS.runtime and refused:

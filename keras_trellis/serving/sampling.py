@@ -8,6 +8,8 @@ import numpy as np
 
 from keras_trellis.serving import philox
 
+_AHEAD = 16  # rows of noise that are computed at once, which takes little longer than one of them
+
 
 class Sampling(NamedTuple):
     """How the tokens of each row are chosen, one value a row.
@@ -29,13 +31,46 @@ class Sampling(NamedTuple):
         return Sampling(*(values[rows] for values in self))
 
 
-def draw(scores: np.ndarray, how: Sampling, numbers: np.ndarray) -> np.ndarray:
+class Noise:
+    """The Gumbel noise of one draw of each row after the other.
+
+    Args:
+        seeds: int64 `[B]`.
+        numbers: `[B]`, the number of each row's first draw.
+        size: V.
+    """
+
+    def __init__(self, seeds: np.ndarray, numbers: np.ndarray, size: int) -> None:
+        self._seeds = seeds
+        self._numbers = numbers
+        self._size = size
+        self._ahead = np.zeros([len(seeds), 0, size], np.float32)
+
+    def next(self) -> np.ndarray:
+        """Returns the noise of each row's next draw, `[B, V]`."""
+        if not self._ahead.shape[1]:
+            count = max(_AHEAD // max(len(self._seeds), 1), 1)
+            numbers = self._numbers[:, None] + np.arange(count)
+            seeds = np.repeat(self._seeds, count)
+            noise = philox.gumbel(seeds, numbers.ravel(), self._size)
+            self._ahead = noise.reshape(-1, count, self._size)
+            self._numbers = self._numbers + count
+        noise, self._ahead = self._ahead[:, 0], self._ahead[:, 1:]
+        return noise
+
+    def choose(self, rows: np.ndarray) -> None:
+        """Goes on with some of the rows."""
+        self._seeds, self._numbers = self._seeds[rows], self._numbers[rows]
+        self._ahead = self._ahead[rows]
+
+
+def draw(scores: np.ndarray, how: Sampling, noise: Noise) -> np.ndarray:
     """Draws a token for each row: the place of the largest of filtered scores plus Gumbel noise.
 
     Args:
         scores: float32 `[B, V]`, log-probabilities; minus infinity for what is never drawn.
         how: how to choose.
-        numbers: `[B]`, the number of each row's draw.
+        noise: of the draws.
 
     Returns:
         int32 `[B]`; of equal scores the first.
@@ -47,8 +82,7 @@ def draw(scores: np.ndarray, how: Sampling, numbers: np.ndarray) -> np.ndarray:
         divisor = np.where(random, how.temperature, 1).astype(np.float32)
         with np.errstate(over="ignore"):
             scores = scores / divisor[:, None]
-        noisy = philox.gumbel(how.seed, numbers, scores.shape[-1])
-        noisy += filtered(scores, how.top_k, how.top_p)
+        noisy = noise.next() + filtered(scores, how.top_k, how.top_p)
         scores = noisy if random.all() else np.where(random[:, None], noisy, scores)
     return scores.argmax(axis=-1).astype(np.int32)
 
@@ -102,12 +136,13 @@ def likeliest(
         asked: `[N]`, after how many of a row stand -1 and 0; None: after none.
     """
     ids = np.zeros([len(log_probs), count], np.int32)
-    if count and len(log_probs):
-        least = _greatest(log_probs, count)[:, -1]
-        for row, values in enumerate(log_probs):
-            candidates = np.flatnonzero(values >= least[row])
-            order = np.argsort(-values[candidates], kind="stable")
-            ids[row] = candidates[order[:count]]
+    if not ids.size:
+        return ids, ids.astype(log_probs.dtype)
+    least = _greatest(log_probs, count)[:, -1]
+    for row, values in enumerate(log_probs):
+        candidates = np.flatnonzero(values >= least[row])
+        order = np.argsort(-values[candidates], kind="stable")
+        ids[row] = candidates[order[:count]]
     best = np.take_along_axis(log_probs, ids, axis=-1)
     if asked is None:
         return ids, best

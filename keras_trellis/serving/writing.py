@@ -57,16 +57,18 @@ def continued(
         prediction: of the first token.
     """
     rows = np.arange(len(last))
-    first = prediction.cache[STEPS].astype(np.int64)
     log_probs, cache = prediction
     written = _Written(tokenizer, settings, last, cache)
     how, addends = settings.sampling, settings.addends
+    first = cache[STEPS].astype(np.int64)  # two calls draw what one long call does
+    noise = sampling.Noise(how.seed, first, log_probs.shape[-1])
     while len(rows):
         scores = log_probs if addends is None else log_probs + addends
-        token = sampling.draw(scores, how, first + len(written.columns))
+        token = sampling.draw(scores, how, noise)
         goes_on = written.write(rows, token, log_probs, cache)
         if not goes_on.all():
-            rows, token, first = rows[goes_on], token[goes_on], first[goes_on]
+            rows, token = rows[goes_on], token[goes_on]
+            noise.choose(goes_on)
             cache = {name: value[goes_on] for name, value in cache.items()}
             how = how.rows(goes_on)
             addends = None if addends is None else addends[goes_on]
@@ -94,6 +96,7 @@ class _Written:
         self._tokenizer = tokenizer
         self._settings = settings
         self._count = int(settings.alternatives.max(initial=0))
+        self._has_stop_ids = bool((settings.stop_ids >= 0).any())
         self._last = last.tolist()
         self._lengths = np.zeros(len(last), np.int32)
         self._stopped = np.zeros(len(last), bool)
@@ -114,7 +117,9 @@ class _Written:
         """
         self.columns.append(self._column(rows, token, log_probs))
         self._lengths[rows] += 1
-        stops = (token[:, None] == self._settings.stop_ids[rows]).any(axis=1)
+        stops = np.zeros(len(rows), bool)
+        if self._has_stop_ids:
+            stops |= (token[:, None] == self._settings.stop_ids[rows]).any(axis=1)
         for index, row in enumerate(rows.tolist()):
             stops[index] |= self._write_text(row, int(token[index]))
         self._stopped[rows] = stops
@@ -127,18 +132,20 @@ class _Written:
     def _column(
         self, rows: np.ndarray, token: np.ndarray, log_probs: np.ndarray
     ) -> tuple[np.ndarray, ...]:
-        size = len(self._last)
-        ids = np.full(size, -1, np.int32)
-        own = np.zeros(size, np.float32)
-        likeliest = np.full([size, self._count], -1, np.int32)
-        best = np.zeros([size, self._count], np.float32)
-        ids[rows] = token
-        own[rows] = log_probs[np.arange(len(rows)), token]
-        if self._count:
-            asked = self._settings.alternatives[rows]
-            found = sampling.likeliest(log_probs, self._count, asked)
-            likeliest[rows], best[rows] = found
-        return ids, own, likeliest, best
+        asked = self._settings.alternatives[rows]
+        values = (
+            token,
+            log_probs[np.arange(len(rows)), token],
+            *sampling.likeliest(log_probs, self._count, asked),
+        )
+        if len(rows) == len(self._last):
+            return values
+        column = []
+        for value, fill in zip(values, (-1, 0, -1, 0), strict=True):
+            everywhere = np.full([len(self._last), *value.shape[1:]], fill, value.dtype)
+            everywhere[rows] = value
+            column.append(everywhere)
+        return tuple(column)
 
     def _write_text(self, row: int, index: int) -> bool:
         """Adds a token's text to a row's; returns whether a stop text ends it."""
@@ -158,7 +165,9 @@ class _Written:
         """Returns what is written, once all rows have ended."""
         if not self.columns:  # there are no rows
             nothing = np.zeros(0, np.int32)
-            self.columns.append(self._column(nothing, nothing, np.zeros([0, 1])))
+            self.columns.append(
+                self._column(nothing, nothing, np.zeros([0, 1], np.float32))
+            )
         values = (np.stack(each, axis=1) for each in zip(*self.columns, strict=True))
         ids, own, likeliest, best = values
         return Continuation(

@@ -77,6 +77,18 @@ def test_a_row_draws_by_its_seed_and_number_alone(graph, rows):
             np.testing.assert_array_equal(own, expected[: len(own)])
 
 
+def test_noise_is_that_of_one_draw_after_the_other():
+    seeds, numbers = np.array([3, -4, 5]), np.array([0, 7, 2**31 - 2])
+    noise = sampling.Noise(seeds, numbers, 9)
+    for step in range(20):
+        if step == 7:
+            rows = np.array([True, False, True])
+            noise.choose(rows)
+            seeds, numbers = seeds[rows], numbers[rows]
+        expected = philox.gumbel(seeds, numbers + step, 9)
+        np.testing.assert_array_equal(noise.next(), expected)
+
+
 def kept(row, top_k, top_p):
     """Which scores of a row are chosen from, by the definition."""
     order = np.argsort(-row, kind="stable")[:top_k]
@@ -109,7 +121,8 @@ def test_a_token_is_chosen_by_the_definition(graph, rows, seed):
     seeds = np.full(len(rows), seed)
     numbers = np.arange(len(rows), dtype=np.int32)
     how = (temperature, top_k, top_p, seeds)
-    token = sampling.draw(scores, sampling.Sampling(*how), numbers)
+    noise = sampling.Noise(seeds, numbers, 13)
+    token = sampling.draw(scores, sampling.Sampling(*how), noise)
     drawn = graph["draw"](scores, draws.Sampling(*how), numbers)
     np.testing.assert_array_equal(drawn, token)
     assert token[0] == scores[0].argmax()  # without noise
@@ -121,7 +134,8 @@ def test_draws_are_distributed_as_the_softmax_is():
     rows = np.repeat(scores[None], count, 0)
     ones = np.ones(count, np.float32)
     how = sampling.Sampling(ones, np.full(count, 4), ones, np.arange(count))
-    token = sampling.draw(rows, how, np.zeros(count, int))
+    noise = sampling.Noise(how.seed, np.zeros(count, int), 4)
+    token = sampling.draw(rows, how, noise)
     shares = np.bincount(token, minlength=4) / count
     np.testing.assert_allclose(shares, np.exp(scores), atol=0.01)
 
