@@ -188,7 +188,7 @@ class Reader:
         """Compares the next ids of a chunk with the most probable ones; see `Comparisons`."""
         shape = tf.shape(targets)
         size = tf.size(targets)
-        blocks = -(-size // _ROWS)
+        blocks = tf.maximum(-(-size // _ROWS), 1)  # of no rows, too
         missing = blocks * _ROWS - size
         features = tf.reshape(outputs, [-1, outputs.shape[-1]])
         features = tf.pad(features, [[0, missing], [0, 0]])
