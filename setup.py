@@ -19,7 +19,17 @@ EXTRAS = {
         "tensorflow-datasets",
         "tqdm",
     ],
-    "serving": ["grpcio", "protobuf", "tensorflow-serving-api>=2.19"],
+    # To export, and to ask a server.
+    "serving": [
+        "grpcio",
+        "onnx",
+        "onnxruntime",
+        "protobuf",
+        "tensorflow-serving-api>=2.19",
+        "tf2onnx>=1.16",
+    ],
+    # To run an export without TensorFlow, which `pip install --no-deps` leaves out.
+    "serve": ["numpy>=1.26", "onnxruntime"],
     "test": [
         # What runs exported models. Keras 3.13, which exports to all, needs Python 3.11.
         *(

@@ -1,16 +1,23 @@
-"""Generation from an exported model, one token after another, beside a Keras LSTM.
+"""Generation from an exported model, one token after another, beside LSTMs.
 
     python -m benchmarks.serving --json=serving.json
+    python -m benchmarks.serving --sizes=default --batch_size=1,8,32 --temperature=1
 
-The models have random weights, and `tf.saved_model.load` loads them. `step` and `generate` continue
-prompts greedily; the cache stays in tensors, as in a server. `window` reads the receptive field
-again for each token, as one does without a cache. `load` and `first_generate` are what a server
-does before its first answer. `docs/benchmarks.md` explains the rows.
+The models have random weights. `tf.saved_model.load` loads them, or the runtime of
+`keras_trellis.serving`, which needs no TensorFlow. `step` and `generate` continue prompts; the
+cache stays in tensors, as in a server. `window` reads the receptive field again for each token, as
+one does without a cache. `load` and `first_generate` are what a server does before its first
+answer, and `start` is all that a process does up to its first token. `docs/benchmarks.md` explains
+the rows.
 """
 
 import dataclasses
 import functools
 import math
+import os
+import statistics
+import subprocess
+import sys
 import tempfile
 from collections.abc import Sequence
 from typing import Any
@@ -29,6 +36,7 @@ class Setting:
     """A language model over two taps, and the prompts that it continues.
 
     Attributes:
+        layer: "levels", or "stack": two groups of infinite depth, two LSTMs that read the input.
         batch_size: how many prompts.
         new_tokens: how many tokens a step of a contender adds to each.
         folder: holds an exported model for each layer, `trellis` and `lstm`.
@@ -42,10 +50,12 @@ class Setting:
     batch_size: int
     new_tokens: int
     folder: str
+    layer: str = "levels"
+    temperature: float = 0.0
 
     @property
     def receptive_field(self) -> int:
-        """How many tokens a prediction of the trellis network depends on."""
+        """How many tokens a prediction of a network of levels depends on."""
         return receptive_field(self.depth, self.dilation_rate)
 
     def prompts(self) -> Any:
@@ -61,8 +71,13 @@ class Setting:
 
         The second one has `embedding_units`.
         """
-        width = self.embedding_units
-        wanted = 4 * self.units * (2 * width + 2 * self.units + 1)
+        width, units = self.embedding_units, self.units
+        wanted = 4 * units * (2 * width + 2 * units + 1)
+        if (
+            self.layer == "stack"
+        ):  # two LSTMs of half the units, the second reads the first too
+            half = units // 2
+            wanted = 4 * half * (2 * width + 3 * half + 2)
 
         def count(units):
             first = 4 * units * (width + units + 1)
@@ -81,6 +96,10 @@ def model(layer: str, setting: Setting) -> Any:
     width = setting.embedding_units
     if layer == "lstm":
         network = [keras.layers.LSTM(units) for units in (setting.lstm_units(), width)]
+    elif setting.layer == "stack":
+        network = keras_trellis.EquilibriumTrellisLayer(
+            setting.units, groups=2, inject_groups=True, output_units=width
+        )
     else:
         network = keras_trellis.TrellisLayer(
             setting.units,
@@ -101,7 +120,9 @@ def export(layer: str, setting: Setting) -> None:
 
     words = [f"w{index}" for index in range(1, setting.vocabulary_size)]
     folder = f"{setting.folder}/{layer}"
-    export_language_model(model(layer, setting), ["<eos>", *words], folder)
+    export_language_model(
+        model(layer, setting), ["<eos>", *words], folder, runtime=layer == "trellis"
+    )
 
 
 # The contenders
@@ -128,10 +149,105 @@ def step(layer: str, setting: Setting) -> Contender:
     return Contender(continued, facts)
 
 
-def generate(layer: str, setting: Setting) -> Contender:
-    """The signature `generate`, whose loop is in the graph."""
+def generate(layer: str, setting: Setting, form: str = "") -> Contender:
+    """The signature `generate`, or that of a later form, whose loop is in the graph."""
     loaded, facts = _loaded(layer, setting)
-    return Contender(_generation(loaded, setting), facts)
+    return Contender(_generation(loaded, setting, form), facts)
+
+
+def runtime_step(setting: Setting) -> Contender:
+    """The runtime's `step`, called for each token."""
+    import numpy as np
+
+    loaded, facts = _runtime(setting)
+    last, before = _prefilled(loaded, setting)
+
+    def continued():
+        ids, cache = last, before
+        tokens = []
+        for _ in range(setting.new_tokens):
+            log_probs, cache = loaded.step(ids, cache)
+            ids = log_probs.argmax(axis=-1)
+            tokens.append(ids)
+        return np.stack(tokens, axis=1)
+
+    return Contender(continued, facts)
+
+
+def runtime_generate(setting: Setting) -> Contender:
+    """The runtime's `generate`."""
+    loaded, facts = _runtime(setting)
+    last, before = _prefilled(loaded, setting)
+    how = {"max_length": setting.new_tokens, "temperature": setting.temperature}
+
+    def continued():
+        rows = [1] * setting.batch_size
+        return loaded.generate(last[:, None], rows, before, seed=0, **how).ids
+
+    return Contender(continued, facts)
+
+
+def torch_lstm(setting: Setting) -> Contender:
+    """Two LSTMs of PyTorch with as many parameters, and a tied softmax."""
+    import torch
+
+    torch.set_num_threads(len(os.sched_getaffinity(0)))
+    torch.manual_seed(0)
+    width, units = setting.embedding_units, setting.lstm_units()
+    table = torch.nn.Embedding(setting.vocabulary_size, width)
+    lstms = [torch.nn.LSTM(width, units), torch.nn.LSTM(units, width)]
+    bias = torch.nn.Parameter(torch.zeros(setting.vocabulary_size))
+    parameters = [*table.parameters(), bias]
+    for lstm in lstms:
+        parameters += lstm.parameters()
+
+    def advanced(ids, states):
+        features, after = table(ids)[None], []
+        for lstm, state in zip(lstms, states, strict=True):
+            features, state = lstm(features, state)
+            after.append(state)
+        return torch.addmm(bias, features[0], table.weight.T), after
+
+    @torch.inference_mode()
+    def continued():
+        ids = torch.zeros(setting.batch_size, dtype=torch.long)
+        states, tokens = [None, None], []
+        for _ in range(setting.new_tokens):
+            logits, states = advanced(ids, states)
+            if setting.temperature:
+                shares = torch.softmax(logits / setting.temperature, -1)
+                ids = torch.multinomial(shares, 1)[:, 0]
+            else:
+                ids = logits.argmax(-1)
+            tokens.append(ids)
+        return torch.stack(tokens, 1).numpy()
+
+    count = sum(parameter.numel() for parameter in parameters)
+    return Contender(continued, {"tokens": setting.new_tokens, "parameters": count})
+
+
+_STARTS = {
+    "runtime": """
+from keras_trellis.serving import runtime
+model = runtime.load({folder!r})
+print(model.complete([""], max_length=1, seed=0).ids)
+""",
+    "saved_model": """
+import tensorflow as tf
+ask = tf.saved_model.load({folder!r}).signatures
+state = ask["prefill"](ids=tf.constant([[0]]), lengths=tf.constant([1]))
+print(tf.argmax(state["log_probs"], -1))
+""",
+}
+
+
+def start(kind: str, setting: Setting) -> Contender:
+    """A process of its own: import, load and first token."""
+    folder = f"{setting.folder}/trellis/1"
+    command = [sys.executable, "-c", _STARTS[kind].format(folder=folder)]
+    return Contender(
+        lambda: subprocess.run(command, check=True, capture_output=True), {}
+    )
 
 
 def load(layer: str, setting: Setting) -> Contender:
@@ -151,12 +267,12 @@ def first_generate(layer: str, setting: Setting) -> Contender:
     return Contender(lambda: generated(), {}, prepare=prepare)
 
 
-def _generation(loaded, setting):
+def _generation(loaded, setting, form=""):
     """Returns a function that continues the prompts by `generate`."""
     import tensorflow as tf
 
-    signature = loaded.signatures["generate"]
-    last, cache = _begun(loaded, setting)
+    signature = loaded.signatures[f"generate{form}"]
+    last, cache = _begun(loaded, setting, form)
 
     def every(value, dtype=tf.int32):
         return tf.fill([setting.batch_size], tf.constant(value, dtype))
@@ -164,14 +280,21 @@ def _generation(loaded, setting):
     request = {
         "ids": last[:, None],
         "lengths": every(1),
-        "temperature": every(0, tf.float32),
+        "temperature": every(setting.temperature, tf.float32),
         "top_k": every(0),
         "top_p": every(1, tf.float32),
         "seed": every(0, tf.int64),
         "max_length": every(setting.new_tokens),
-        "stop_id": every(-1),
         "forbidden_ids": every(-1)[:, None],
     }
+    if form:
+        request |= {
+            "stop_ids": every(-1)[:, None],
+            "stop": tf.fill([setting.batch_size, 1], ""),
+            "alternatives": every(0),
+        }
+    else:
+        request["stop_id"] = every(-1)
     return lambda: signature(**request, **cache)["ids"].numpy()
 
 
@@ -204,14 +327,29 @@ def _loaded(layer, setting):
     return loaded, {"tokens": setting.new_tokens, "parameters": sum(weights)}
 
 
-def _begun(loaded, setting):
+def _begun(loaded, setting, form=""):
     """Returns the prompts' last ids `[B]`, and the cache of the ids before them."""
     import tensorflow as tf
 
     ids = tf.constant(setting.prompts())
     lengths = tf.fill([setting.batch_size], ids.shape[1] - 1)
-    outputs = loaded.signatures["prefill"](ids=ids[:, :-1], lengths=lengths)
+    outputs = loaded.signatures[f"prefill{form}"](ids=ids[:, :-1], lengths=lengths)
     return ids[:, -1], _select_cache(outputs)
+
+
+def _runtime(setting):
+    """Returns the export in the runtime, with one thread as it comes, and its facts."""
+    from keras_trellis.serving import runtime
+
+    loaded = runtime.load(f"{setting.folder}/trellis")
+    return loaded, {"tokens": setting.new_tokens}
+
+
+def _prefilled(loaded, setting):
+    """Returns what `_begun` returns, of the runtime."""
+    ids = setting.prompts()
+    lengths = [ids.shape[1] - 1] * setting.batch_size
+    return ids[:, -1], loaded.prefill(ids[:, :-1], lengths).cache
 
 
 def _select_cache(outputs):
@@ -222,6 +360,13 @@ OURS = "step"
 CONTENDERS: report.Contenders = {
     OURS: ("`step`", functools.partial(step, "trellis")),
     "generate": ("`generate`", functools.partial(generate, "trellis")),
+    "generate_v2": (
+        "`generate_v2`",
+        functools.partial(generate, "trellis", form="_v2"),
+    ),
+    "runtime_step": ("the runtime's `step`", runtime_step),
+    "runtime_generate": ("the runtime's `generate`", runtime_generate),
+    "torch_lstm": ("torch.nn.LSTM", torch_lstm),
     "lstm": ("keras.layers.LSTM, `step`", functools.partial(step, "lstm")),
     "lstm_generate": (
         "keras.layers.LSTM, `generate`",
@@ -239,6 +384,31 @@ STARTS: dict[str, report.Contenders] = {
         ),
     }
     for kind in (load, first_generate)
+} | {
+    "start": {
+        "start": ("the runtime", functools.partial(start, "runtime")),
+        "saved_model_start": (
+            "the SavedModel",
+            functools.partial(start, "saved_model"),
+        ),
+    }
+}
+# Those of the paper's word-level model, and those of `make train`.
+SIZES = {
+    "paper": {
+        "layer": "levels",
+        "vocabulary_size": 10_000,
+        "units": 1400,
+        "embedding_units": 400,
+        "depth": 55,
+    },
+    "default": {
+        "layer": "stack",
+        "vocabulary_size": 1593,
+        "units": 440,
+        "embedding_units": 220,
+        "depth": 8,
+    },
 }
 
 
@@ -264,10 +434,20 @@ def table(result: Facts) -> str:
         "batch": lambda row: report.number(row["batch_size"]),
         "tokens/s": lambda row: report.number(row["batch_size"] / row["median"], 1),
         "ms a token": lambda row: report.number(1e3 * row["median"], 2),
+        "p99": lambda row: report.number(1e3 * percentile(row["seconds"], 99), 2),
+        "ms of the processor": lambda row: report.number(
+            1e3 * statistics.median(row["processor_seconds"]), 2
+        ),
         **report.times_to("`step`'s"),
-        "parameters": report.parameters,
+        "parameters": lambda row: report.number(row.get("parameters")),
     }
     return report.table(result["rows"], columns)
+
+
+def percentile(values: Sequence[float], share: float) -> float:
+    """Returns the value that so many percent of values are not above."""
+    ordered = sorted(values)
+    return ordered[max(math.ceil(len(ordered) * share / 100) - 1, 0)]
 
 
 def start_table(rows: Sequence[Facts]) -> str:
@@ -276,6 +456,9 @@ def start_table(rows: Sequence[Facts]) -> str:
         "": report.title,
         "start": lambda row: f"`{row['start']}`",
         "ms": report.milliseconds,
+        "ms of the processor": lambda row: report.number(
+            1e3 * statistics.median(row["processor_seconds"]), 1
+        ),
         **report.times_to("ours"),
     }
     return report.table(rows, columns)
@@ -299,11 +482,14 @@ def starts(setting: Setting, here: report.Row) -> tuple[list[Facts], dict[str, s
 
 
 def define_flags() -> None:
-    """Defines the flags; the default sizes are those of the paper's word-level model."""
-    flags.DEFINE_integer("vocabulary_size", 10_000, "Tokens.", lower_bound=2)
-    flags.DEFINE_integer("units", 1400, "Hidden channels, q.", lower_bound=1)
-    flags.DEFINE_integer("embedding_units", 400, "Of a word vector.", lower_bound=1)
-    flags.DEFINE_integer("depth", 55, "Levels, L.", lower_bound=1)
+    """Defines the flags; sizes that are not given are those of `SIZES`."""
+    flags.DEFINE_enum("sizes", "paper", list(SIZES), "Of which model.")
+    flags.DEFINE_enum("layer", None, ["levels", "stack"], "The sequence layer.")
+    flags.DEFINE_integer("vocabulary_size", None, "Tokens.", lower_bound=2)
+    flags.DEFINE_integer("units", None, "Hidden channels, q.", lower_bound=1)
+    flags.DEFINE_integer("embedding_units", None, "Of a word vector.", lower_bound=1)
+    flags.DEFINE_integer("depth", None, "Levels, L.", lower_bound=1)
+    flags.DEFINE_float("temperature", 0.0, "Of `generate`; 0: greedy.", lower_bound=0)
     flags.DEFINE_list("dilation_rate", ["1"], "The cycle of dilations.")
     flags.DEFINE_list("batch_size", ["1", "32"], "The batch sizes.")
     flags.DEFINE_integer(
@@ -319,9 +505,11 @@ def define_flags() -> None:
 def main(argv: Sequence[str]) -> int:
     """Measures, and prints the table; returns the exit status."""
     here = report.begin(argv)
-    sizes = report.values(
-        ("vocabulary_size", "units", "embedding_units", "depth", "new_tokens")
-    )
+    sizes = {
+        name: value if FLAGS[name].value is None else FLAGS[name].value
+        for name, value in SIZES[FLAGS.sizes].items()
+    }
+    sizes |= report.values(("new_tokens", "temperature"))
     sizes["dilation_rate"] = report.integers("dilation_rate")
     result = {"setting": sizes, **here, "left_out": {}, "rows": []}
     with tempfile.TemporaryDirectory() as folder:

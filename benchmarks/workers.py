@@ -8,6 +8,7 @@ times do not, and those of processor times hold best.
 import gc
 import multiprocessing
 import os
+import resource
 import sys
 import textwrap
 import time
@@ -44,8 +45,8 @@ class Reading(NamedTuple):
 
     Attributes:
         seconds: from its beginning to its end.
-        processor_seconds: of all threads of the process. What else runs on the machine hardly
-            disturbs them.
+        processor_seconds: of all threads of the process, and of the processes that it started and
+            waited for. What else runs on the machine hardly disturbs them.
         bytes: the most memory that it held above the process at rest: after building and tracing,
             before the first step, or after `Contender.prepare`. None on systems without Linux's
             /proc.
@@ -191,14 +192,19 @@ def _step():
         _contender.prepare()
         _come_to_rest()
     _forget_peak()
-    start, processor_start = time.perf_counter(), time.process_time()
+    start, processor_start = time.perf_counter(), _processor_time()
     _contender.step()
-    processor_seconds = time.process_time() - processor_start
+    processor_seconds = _processor_time() - processor_start
     seconds = time.perf_counter() - start
     peak = resources.resident("VmHWM")
     known = peak is not None and _rest is not None
     held = max(peak - _rest, 0) if known else None
     return Reading(seconds, processor_seconds, held)
+
+
+def _processor_time():
+    children = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return time.process_time() + children.ru_utime + children.ru_stime
 
 
 def _learn():

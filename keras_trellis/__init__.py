@@ -1,30 +1,38 @@
-"""Trellis networks for Keras: https://arxiv.org/abs/1810.06682."""
+"""Trellis networks for Keras: https://arxiv.org/abs/1810.06682.
+
+A name is imported when it is first asked for, so that `keras_trellis.serving` runs where neither
+Keras nor TensorFlow is installed. Once Keras is imported, so is all that Keras may have to find by
+its registered name as it loads a file.
+"""
 
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from keras_trellis import convert, heads, recurrent
-from keras_trellis.core.gates import (
-    FastGRNNGate,
-    Gate,
-    GRUGate,
-    IRCGRUGate,
-    IRCLSTMGate,
-    LSTMGate,
-    TanhGate,
-)
-from keras_trellis.core.network import depth_for, receptive_field
+from keras_trellis import after_keras
 from keras_trellis.layers import moved
-from keras_trellis.layers.equilibrium import EquilibriumTrellisLayer
-from keras_trellis.layers.recurrent import RecurrentLayer
-from keras_trellis.layers.sequence import SequenceLayer
-from keras_trellis.layers.trellis import TrellisLayer
-from keras_trellis.models.classifier import TrellisClassifier
-from keras_trellis.models.language_model import TrellisLM
-from keras_trellis.models.losses import LossTerms
-from keras_trellis.models.streamed.model import StreamedModel
-from keras_trellis.recurrent.tensorized import TensorizedLSTM
-from keras_trellis.types import Cache, Convergence, State
+
+if TYPE_CHECKING:
+    from keras_trellis import convert, heads, recurrent
+    from keras_trellis.core.gates import (
+        FastGRNNGate,
+        Gate,
+        GRUGate,
+        IRCGRUGate,
+        IRCLSTMGate,
+        LSTMGate,
+        TanhGate,
+    )
+    from keras_trellis.core.network import depth_for, receptive_field
+    from keras_trellis.layers.equilibrium import EquilibriumTrellisLayer
+    from keras_trellis.layers.recurrent import RecurrentLayer
+    from keras_trellis.layers.sequence import SequenceLayer
+    from keras_trellis.layers.trellis import TrellisLayer
+    from keras_trellis.models.classifier import TrellisClassifier
+    from keras_trellis.models.language_model import TrellisLM
+    from keras_trellis.models.losses import LossTerms
+    from keras_trellis.models.streamed.model import StreamedModel
+    from keras_trellis.recurrent.tensorized import TensorizedLSTM
+    from keras_trellis.types import Cache, Convergence, State
 
 __all__ = [
     "Cache",
@@ -53,13 +61,59 @@ __all__ = [
     "recurrent",
 ]
 
-moved.install()
+# The module of each name that is none itself.
+_MODULES = {
+    "Cache": "types",
+    "Convergence": "types",
+    "EquilibriumTrellisLayer": "layers.equilibrium",
+    "FastGRNNGate": "core.gates",
+    "GRUGate": "core.gates",
+    "Gate": "core.gates",
+    "IRCGRUGate": "core.gates",
+    "IRCLSTMGate": "core.gates",
+    "LSTMGate": "core.gates",
+    "LossTerms": "models.losses",
+    "RecurrentLayer": "layers.recurrent",
+    "SequenceLayer": "layers.sequence",
+    "State": "types",
+    "StreamedModel": "models.streamed.model",
+    "TanhGate": "core.gates",
+    "TensorizedLSTM": "recurrent.tensorized",
+    "TrellisClassifier": "models.classifier",
+    "TrellisLM": "models.language_model",
+    "TrellisLayer": "layers.trellis",
+    "depth_for": "core.network",
+    "receptive_field": "core.network",
+}
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
+
 
 if not TYPE_CHECKING:  # it would have every name
 
     def __getattr__(name: str) -> Any:
-        """Returns a module by its old path, such as `keras_trellis.base`."""
+        """Returns a public name, or a module, also by its old path as `keras_trellis.base`."""
+        if name in _MODULES:
+            module = importlib.import_module(f"{__name__}.{_MODULES[name]}")
+            globals()[name] = getattr(module, name)
+            return globals()[name]
         path = f"{__name__}.{name}"
-        if path in moved.PATHS:
-            return importlib.import_module(path)
+        if not name.startswith("_"):
+            try:
+                return importlib.import_module(path)
+            except ModuleNotFoundError as error:
+                if error.name != path:
+                    raise
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def _register() -> None:
+    """Imports what registers itself with Keras."""
+    for name in __all__:
+        getattr(importlib.import_module(__name__), name)
+
+
+after_keras.run(_register)
+moved.install()

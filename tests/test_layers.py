@@ -3,6 +3,7 @@
 import ast
 import graphlib
 import itertools
+import sys
 
 import pytest
 
@@ -12,6 +13,8 @@ from tests import ROOT
 # one line may import one another.
 ORDER = (
     ("keras_trellis/types.py", "keras_trellis/arguments.py"),
+    ("keras_trellis/after_keras.py",),
+    ("keras_trellis/serving/",),
     ("keras_trellis/backend/",),
     ("keras_trellis/core/",),
     ("keras_trellis/engine/",),
@@ -126,7 +129,8 @@ def test_data_knows_no_network(imports):
     of_library = {
         file for file in set().union(*of_data) if file.startswith("keras_trellis/")
     }
-    assert of_library <= {"keras_trellis/export/tokenizer.py"}
+    known = {"standardizer.py", "tokenizer.py"}
+    assert of_library <= {f"keras_trellis/export/{name}" for name in known}
 
 
 def test_nothing_private_is_imported():
@@ -147,6 +151,23 @@ def test_what_runs_on_every_backend_imports_no_tensorflow():
         for name in imported(path)
     }
     assert not [name for name in names if name.partition(".")[0] == "tensorflow"]
+
+
+def test_what_serves_an_export_imports_neither_keras_nor_tensorflow(imports):
+    names = {
+        name.partition(".")[0]
+        for path in FILES
+        if path.relative_to(ROOT).as_posix().startswith("keras_trellis/serving/")
+        for name in imported(path)
+    }
+    known = {"__future__", "keras_trellis", "numpy", "onnxruntime"}
+    assert names <= known | sys.stdlib_module_names
+    others = [f for f in imports if f.startswith("keras_trellis/serving/")]
+    assert all(
+        below.startswith("keras_trellis/serving/")
+        for file in others
+        for below in imports[file] - {"keras_trellis/__init__.py"}
+    )
 
 
 def test_training_knows_no_models(imports):

@@ -9,12 +9,19 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 # they are faster than its own there too (docs/benchmarks.md).
 os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")
 
-# Python names the command "-m" while it looks for the module of `python -m trainers.NAME`.
+# The commands that ask a server, and compute nothing.
+_WITHOUT_TENSORFLOW = ("trainers.client",)
+
+# Python names the command "-m" while it looks for the module of `python -m trainers.NAME`, whose
+# name stands before the arguments.
 if sys.argv[0] == "-m":
-    from trainers.cli import quiet
-    from trainers.training import resources, stopping
+    from trainers.training import stopping
 
     stopping.listen(importing=True)  # imports take seconds
-    resources.check_imports()
-    quiet.import_tensorflow()
-    quiet.check_backend()
+    if not sys.orig_argv[-len(sys.argv)].endswith(_WITHOUT_TENSORFLOW):
+        from trainers.cli import quiet
+        from trainers.training import resources
+
+        resources.check_imports()
+        quiet.import_tensorflow()
+        quiet.check_backend()

@@ -3,23 +3,29 @@
     python -m trainers.export --workdir=RUN --output=models/ptb
     python -m trainers.export --workdir=RUN --output=models/ptb --precision=int8 --data_dir=TEXT
 
-Each call writes a new version: a folder in `--output` whose name is a number.
+Each call writes a new version: a folder in `--output` whose name is a number. It runs without
+TensorFlow too, by `keras_trellis.serving.runtime`.
 """
 
 import contextlib
 import os
+import sys
 import tempfile
+import warnings
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import tensorflow as tf
 from absl import flags, logging
 from etils import epath
 
 from keras_trellis.export import PRECISIONS, versions
+from keras_trellis.serving import manifest
 from trainers.cli import command, flag_errors, run_flags
 from trainers.data import files, stores
 from trainers.language import experiment as language_runs
 from trainers.sequences import experiment as sequence_runs
+from trainers.serving import terminal
 from trainers.tasks import registry
 from trainers.tasks.task import LanguageTask, SeriesTask, Task
 from trainers.time_series import exporting
@@ -32,6 +38,9 @@ flags.adopt_module_key_flags(run_flags)
 flags.DEFINE_string("output", None, "The folder of the served model.")
 flags.DEFINE_enum(
     "precision", "float32", PRECISIONS, "How to store kernels and word vectors."
+)
+flags.DEFINE_boolean(
+    "runtime", True, "Write the form that runs without TensorFlow, too."
 )
 
 
@@ -69,12 +78,23 @@ def _export() -> None:
         check_output(os.path.expanduser(FLAGS.output))
         export = _exporter(registry.get(runs.load_config(path).task))
         try:
-            version = export(path, folder, FLAGS.precision, FLAGS.data_dir)
+            version = _written(export, path, folder)
         except versions.NotWrittenError as error:
             raise NotKeptError(str(error)) from error
         if stores.is_store(output):
             version = _sent(version, output)
     print(f"{version}: see assets.extra/model_card.md there")
+
+
+def _written(export: Callable[..., str], path: epath.Path, folder: str) -> str:
+    """Writes a version; says so where it has no form that runs without TensorFlow."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "the model has no form")  # the library's own
+        version = export(path, folder, FLAGS.precision, FLAGS.data_dir, FLAGS.runtime)
+    refused = manifest.read(Path(version)).runtime.get("refused")
+    if FLAGS.runtime and refused:
+        print(f"note: {terminal.line(refused)}", file=sys.stderr, flush=True)
+    return version
 
 
 def _exporter(task: Task) -> Callable[..., str]:

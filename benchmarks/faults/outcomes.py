@@ -20,6 +20,7 @@ import tensorflow as tf
 from google.protobuf import message
 
 from benchmarks.faults.programs import STRAY_CHECKPOINTS, STRAYS
+from keras_trellis.serving import manifest
 from trainers.data.files import CHECKSUM
 from trainers.scoring.output import SETTINGS
 from trainers.studies.places import JOURNAL
@@ -149,10 +150,23 @@ def _values(path, folder):
         return _journal(path.read_bytes())
     if path.name == "metrics.csv":
         return _rows(path.read_text(errors="replace"))
-    if path.name in ("saved_model.pb", "fingerprint.pb", "variables.index"):
+    if path.name == manifest.NAME:
+        return _manifest(path.parent)
+    is_graph = path.name in ("saved_model.pb", "fingerprint.pb", "variables.index")
+    if is_graph or path.suffix == ".onnx":
         return "is there"  # node names and a random number
     content = path.read_bytes().replace(os.fsencode(folder), b"FOLDER")
     return _settings(content) if path.name == SETTINGS else content
+
+
+def _manifest(folder):
+    """Returns what a manifest says that is the same each time, if it fits its files."""
+    try:
+        entries = manifest.read(folder)
+        manifest.check(folder, entries)
+    except manifest.ManifestError as error:
+        return f"cannot be read: {error}"
+    return {"fingerprint": entries.fingerprint, "files": sorted(entries.files)}
 
 
 def _arrays(path):

@@ -20,6 +20,7 @@ from matplotlib import figure
 
 from benchmarks.faults import processes
 from keras_trellis.export import saving
+from keras_trellis.export.companions import Companions
 from keras_trellis.export.weights import Weights
 from trainers.authors import torch_files
 from trainers.data import files
@@ -153,10 +154,14 @@ class Experiment(sequence_runs.SequenceExperiment):
 
 
 def export(
-    path: epath.Path, output: str, precision: str, data_dir: str | None = None
+    path: epath.Path,
+    output: str,
+    precision: str,
+    data_dir: str | None = None,
+    runtime: bool = False,
 ) -> str:
     """Writes the run's model as a new version of a served one, with one signature."""
-    del data_dir
+    del data_dir, runtime
     config = runs.load_config(path)
     model = Model(config.data.steps, config.seed)
     checkpoints.load_best(path, model)
@@ -173,7 +178,12 @@ def export(
         "serving_default": saving.Signature(answer, {"inputs": spec}, example)
     }
     weights = Weights(model, precision)
-    return saving.save(signatures, weights, {}, output, lambda *_: "# A model card\n")
+    beside = Companions("classifier", fingerprint=0)
+
+    def describe(*_: Any) -> str:
+        return "# A model card\n"
+
+    return saving.save(signatures, weights, {}, output, describe, beside)
 
 
 def install() -> None:

@@ -7,6 +7,7 @@ that a turn leaves as it is, z = f(z), is the output of a network without end. O
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -44,11 +45,13 @@ class Solver(NamedTuple):
         max_iterations: how many turns are made at most.
         training: whether gradients are those of the implicit function theorem. The engine alone
             asks; see `core.fixed_point` for the others.
+        by_period: as for `core.fixed_point.solve`; the plain network alone asks.
     """
 
     tolerance: float
     max_iterations: int
     training: bool
+    by_period: bool = False
 
     def reachable(self, sequences: Tensor) -> float:
         """Returns the tolerance, where rounding does not set a larger one."""
@@ -98,7 +101,8 @@ def _begin(
         padded = list(map(pad_left, pasts[phase], state))
         return trellis.run_level(network, weights, addends, padded, phase)
 
-    return Turn((pasts, addends, weights), run_level, fixed_point)
+    find = functools.partial(fixed_point, by_period=solver.by_period)
+    return Turn((pasts, addends, weights), run_level, find)
 
 
 _PLAIN = Method(_begin, lambda network, solver: recurrence.recur)

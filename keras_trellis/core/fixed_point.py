@@ -54,6 +54,7 @@ def fixed_point(
     tolerance: float,
     max_iterations: int,
     solved: Tensor | None = None,
+    by_period: bool = False,
 ) -> tuple[Tensor, Convergence]:
     """Returns z with z = f(z, a), differentiable with respect to a.
 
@@ -67,11 +68,14 @@ def fixed_point(
         tolerance: as for `solve`.
         max_iterations: as for `solve`.
         solved: as for `solve`; the gradient of these steps must be zero.
+        by_period: as for `solve`.
 
     Returns:
         z, and how far it came.
     """
-    find = functools.partial(solve, tolerance=tolerance, max_iterations=max_iterations)
+    find = functools.partial(
+        solve, tolerance=tolerance, max_iterations=max_iterations, by_period=by_period
+    )
     return backend.fixed_point(find, function, guess, parameters, solved)
 
 
@@ -83,6 +87,7 @@ def solve(
     max_iterations: int,
     solved: Tensor | None = None,
     reverse: bool = False,
+    by_period: bool = False,
 ) -> tuple[Tensor, Convergence]:
     """Returns z with z = f(z), for a causal map f of sequences.
 
@@ -99,26 +104,42 @@ def solve(
         max_iterations: how many times f is applied at most.
         solved: bool `[B, T]`, the steps that need no solution; None for none.
         reverse: whether each step depends on itself and those *after* it.
+        by_period: whether the loop makes a whole period in a turn, without a condition in it, which
+            ONNX Runtime cannot hold. z is the same; `iterations` may count up to four more.
 
     Returns:
         z `[B, T, C]`, and how far it came.
     """
 
-    def advance(count: Number, loop: _Loop) -> tuple[Number, _Loop]:
+    def observe(loop: _Loop) -> _Loop:
         # A map whose static shape is less known would change the loop variables.
         after = backend.with_static_shape(function(loop.iterate), guess)
-        loop = _observe(loop, after, tolerance, reverse)
+        return _observe(loop, after, tolerance, reverse)
+
+    def proceed(count: Number, loop: _Loop, following: Tensor) -> _Loop:
+        # The last iterate stays, so that what is returned is what the residual was taken of.
+        is_last = count >= max_iterations - 1
+        stays = ops.expand_dims(loop.convergence.converged | is_last, -1)
+        iterate = ops.where(stays, loop.iterate, following)
+        iterate = backend.with_static_shape(iterate, guess)
+        return loop._replace(iterate=iterate)
+
+    def advance(count: Number, loop: _Loop) -> tuple[Number, _Loop]:
+        loop = observe(loop)
         following = ops.cond(
             ops.equal(count % _PERIOD, _PERIOD - 1),
             lambda: _extrapolate(loop, reverse),
             lambda: loop.after,
         )
-        # The last iterate stays, so that what is returned is what the residual was taken of.
-        is_last = ops.equal(count, max_iterations - 1)
-        stays = ops.expand_dims(loop.convergence.converged | is_last, -1)
-        iterate = ops.where(stays, loop.iterate, following)
-        iterate = backend.with_static_shape(iterate, guess)
-        return count + 1, loop._replace(iterate=iterate)
+        return count + 1, proceed(count, loop, following)
+
+    def advance_period(count: Number, loop: _Loop) -> tuple[Number, _Loop]:
+        for place in range(_PERIOD):
+            loop = observe(loop)
+            extrapolates = place == _PERIOD - 1
+            following = _extrapolate(loop, reverse) if extrapolates else loop.after
+            loop = proceed(count + place, loop, following)
+        return count + _PERIOD, loop
 
     def goes_on(count: Number, loop: _Loop) -> Tensor:
         # Once at least: a result on which nothing was applied has no gradient, not even zero.
@@ -126,7 +147,10 @@ def solve(
         return ops.equal(count, 0) | ops.logical_not(settled)
 
     start = (ops.zeros([], "int32"), _begin(guess, solved))
-    _, loop = ops.while_loop(goes_on, advance, start, maximum_iterations=max_iterations)
+    turn, turns = advance, max_iterations
+    if by_period:
+        turn, turns = advance_period, -(-max_iterations // _PERIOD)
+    _, loop = ops.while_loop(goes_on, turn, start, maximum_iterations=turns)
     return loop.iterate, loop.convergence
 
 

@@ -11,6 +11,7 @@ and `ClassifierEndpoints` describe the signatures.
 
 from __future__ import annotations
 
+import functools
 import os
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
@@ -30,17 +31,22 @@ import keras  # noqa: E402
 import numpy as np  # noqa: E402
 import tensorflow as tf  # noqa: E402
 
-from keras_trellis.export import saving, versions  # noqa: E402
+from keras_trellis.export import lowering, saving, versions  # noqa: E402
 from keras_trellis.export.cards import NOT_STATED, card  # noqa: E402
 from keras_trellis.export.classifier import ClassifierEndpoints  # noqa: E402
+from keras_trellis.export.companions import Companions  # noqa: E402
+from keras_trellis.export.fingerprint import fingerprint  # noqa: E402
 from keras_trellis.export.language_model import LanguageModelEndpoints  # noqa: E402
+from keras_trellis.export.standardizer import Standardizer  # noqa: E402
 from keras_trellis.export.tokenizer import Standardize, Tokenizer, check_vocabulary  # noqa: E402
 from keras_trellis.export.weights import PRECISIONS, Weights, inference_model  # noqa: E402
 from keras_trellis.models.classifier import TrellisClassifier  # noqa: E402
 from keras_trellis.models.language_model import TrellisLM  # noqa: E402
+from keras_trellis.serving.tokenizer import NAME as TOKENIZER  # noqa: E402
 
 __all__ = [
     "PRECISIONS",
+    "Standardizer",
     "export_classifier",
     "export_language_model",
     "inference_model",
@@ -66,6 +72,7 @@ def export_language_model(
     *,
     standardize: Standardize | None = None,
     precision: str = "float32",
+    runtime: bool = False,
     facts: Mapping[str, Any] | None = None,
 ) -> str:
     """Writes a language model as a new version of a served model.
@@ -81,9 +88,12 @@ def export_language_model(
         path: the model's folder; the version becomes a subfolder, a number.
         standardize: makes texts `[B]` like those that the model knows, as in
             `keras.layers.TextVectorization`: lower case, for example. None: leaves them as they
-            are.
+            are. `keras_trellis.serving.runtime` can do so too if it is a `Standardizer`.
         precision: how to store kernels and word vectors, "float32", "float16" or "int8"; see
             `inference_model`, which returns the model that gives the same answers.
+        runtime: whether to write the model as ONNX too, for `keras_trellis.serving.runtime`, which
+            needs no TensorFlow. A model without such a form gets a warning, and a line in its card
+            and its manifest.
         facts: further rows of the model card, such as "Test perplexity", "Trained on" and "Licence
             of the data". They replace rows of the same name, such as "Intended use".
 
@@ -93,17 +103,30 @@ def export_language_model(
     Raises:
         ValueError: an argument is not what it must be, or the model's weights, or its answers to
             the warm-up requests, are not finite.
-        ImportError: tensorflow-serving-api, which writes the warm-up requests, is not installed.
+        ImportError: tensorflow-serving-api, which writes the warm-up requests, is not installed, or
+            with `runtime` onnx, onnxruntime or tf2onnx.
     """
-    path = _checked_path(path)
+    path = _checked_path(path, runtime)
     vocabulary = check_vocabulary(vocabulary, model.vocabulary_size)
     model = _finite(inference_model(model, precision), precision)
     weights = Weights(model, precision)
     with tempfile.TemporaryDirectory() as folder:
         tokenizer = Tokenizer(vocabulary, Path(folder), standardize)
-        endpoints = LanguageModelEndpoints(model, tokenizer, weights)
+        number = fingerprint(model, vocabulary)
+        endpoints = LanguageModelEndpoints(model, tokenizer, weights, number)
+        plain = endpoints.cache.without_fingerprint()
+        beside = Companions(
+            kind="language_model",
+            fingerprint=number,
+            texts={TOKENIZER: tokenizer.describe()},
+            functions=functools.partial(lowering.language_model, model, plain)
+            if runtime
+            else None,
+            scales=weights.scales,
+            entries={"cache": plain.described(), "vocabulary_size": len(vocabulary)},
+        )
 
-        def describe(functions: Mapping[str, Any], size: int) -> str:
+        def describe(functions: Mapping[str, Any], written: Mapping[str, str]) -> str:
             known = {
                 "Vocabulary": f"{len(vocabulary):,} tokens",
                 "Text is made ready": "it is taken as it is"
@@ -111,7 +134,8 @@ def export_language_model(
                 else NOT_STATED,
                 "Text is cut": tokenizer.rule(),
                 "Bytes of cache a row": f"{endpoints.cache.row_bytes:,}",
-                **_stored(precision, size),
+                "Weights kept in": precision,
+                **written,
                 **_LANGUAGE_MODEL,
             }
             return card(
@@ -119,7 +143,8 @@ def export_language_model(
             )
 
         parts = {"tokenizer": tokenizer}
-        return saving.save(endpoints.signatures(), weights, parts, path, describe)
+        signatures = endpoints.signatures()
+        return saving.save(signatures, weights, parts, path, describe, beside)
 
 
 def export_classifier(
@@ -130,6 +155,7 @@ def export_classifier(
     inputs: tf.TensorSpec | None = None,
     preprocess: Callable[[tf.Tensor], tf.Tensor] | None = None,
     precision: str = "float32",
+    runtime: bool = False,
     facts: Mapping[str, Any] | None = None,
 ) -> str:
     """Writes a classifier as a new version of a served model.
@@ -143,6 +169,7 @@ def export_classifier(
         preprocess: makes sequences of `inputs`; without `inputs`, of a request's sequences, such as
             scaled ones of the same lengths.
         precision: see `export_language_model`.
+        runtime: see `export_language_model`.
         facts: see `export_language_model`.
 
     Returns:
@@ -151,9 +178,9 @@ def export_classifier(
     Raises:
         ValueError: an argument is not what it must be, or the model's weights, or its answers to
             the warm-up requests, are not finite.
-        ImportError: tensorflow-serving-api, which writes the warm-up requests, is not installed.
+        ImportError: see `export_language_model`.
     """
-    path = _checked_path(path)
+    path = _checked_path(path, runtime)
     labels = _checked_labels(labels, model.classes)
     if inputs is not None and (preprocess is None or not inputs.name):
         raise ValueError(
@@ -165,26 +192,38 @@ def export_classifier(
             "`model` must be built: call it once. Received: a model without weights"
         )
     model = _finite(inference_model(model, precision), precision)
+    weights = Weights(model, precision)
     endpoints = ClassifierEndpoints(model, labels, inputs, preprocess or tf.identity)
+    beside = Companions(
+        kind="classifier",
+        fingerprint=fingerprint(model, labels),
+        texts={},
+        functions=functools.partial(lowering.classifier, endpoints)
+        if runtime
+        else None,
+        scales=weights.scales,
+        entries={"labels": labels},
+    )
 
-    def describe(functions: Mapping[str, Any], size: int) -> str:
+    def describe(functions: Mapping[str, Any], written: Mapping[str, str]) -> str:
         known = {
             "Classes": ", ".join(labels),
-            **_stored(precision, size),
+            "Weights kept in": precision,
+            **written,
             **_CLASSIFIER,
         }
         return card(
             "A classifier of sequences", {**known, **(facts or {})}, model, functions
         )
 
-    return saving.save(
-        endpoints.signatures(), Weights(model, precision), {}, path, describe
-    )
+    return saving.save(endpoints.signatures(), weights, {}, path, describe, beside)
 
 
-def _checked_path(path: str | os.PathLike[str]) -> str:
+def _checked_path(path: str | os.PathLike[str], runtime: bool) -> str:
     """Returns the folder to export to, after a check that an export can be written there."""
     saving.check_requirements()
+    if runtime:
+        lowering.check_requirements()
     path = os.fspath(path)
     versions.check_folder(path)
     return path
@@ -201,10 +240,6 @@ def _finite(model: keras.Model, precision: str) -> keras.Model:
                 f"{weight.path} with {wrong[0]}, in {wrong.size:,} of {values.size:,} places"
             )
     return model
-
-
-def _stored(precision: str, size: int) -> dict[str, str]:
-    return {"Weights kept in": precision, "Size": f"{size / 2**20:.1f} MiB"}
 
 
 def _checked_labels(labels: Sequence[str] | None, classes: int) -> list[str]:

@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from collections.abc import Callable, Collection, Iterable
+from typing import Any, TypeAlias
 
+import numpy as np
 import tensorflow as tf
 
 from keras_trellis.core.caches import named
 from keras_trellis.export.checks import MODERATE, Check, Tensors, all_checked, moderate
+from keras_trellis.serving.limits import MOST_STEPS
 
 _STEPS = "cache_steps"
+_FINGERPRINT = "cache_fingerprint"
+
+Advance: TypeAlias = Callable[[Any], tuple[tf.Tensor, Any]]
+"""From a cache to what is computed of it, and to the next cache."""
 
 
 class CacheFormat:
@@ -23,19 +30,45 @@ class CacheFormat:
 
     Args:
         example: a cache of one row, a nest of tensors.
+        left_out: the names of tensors that are left out too, and are zeros in a request's cache.
+        fingerprint: of the model: `cache_fingerprint` of a cache has it in each row, and one with
+            another is refused. None: there is no such tensor.
 
     Attributes:
         specs: `[None, ...]` of each tensor, by name.
     """
 
-    def __init__(self, example: Any) -> None:
+    def __init__(
+        self,
+        example: Any,
+        *,
+        left_out: Collection[str] = (),
+        fingerprint: int | None = None,
+    ) -> None:
         self._example = example
+        self._left_out = left_out
+        self._fingerprint = fingerprint
         self.specs = {}
-        named = self._with_steps(example, tf.zeros([1], tf.int32))
-        for name, value in named.items():
+        tensors = self._named(example, tf.zeros([1], tf.int32))
+        for name, value in tensors.items():
             sizes = value.shape[1:]
-            if math.prod(sizes):
+            if math.prod(sizes) and name not in left_out:
                 self.specs[name] = tf.TensorSpec([None, *sizes], value.dtype, name)
+
+    def without_fingerprint(self) -> CacheFormat:
+        """Returns the format of the same tensors but for the fingerprint."""
+        return CacheFormat(self._example, left_out=self._left_out)
+
+    def described(self) -> dict[str, dict[str, Any]]:
+        """Returns the dtype, the sizes of a row and the first values of each tensor, for JSON."""
+        first = self.flatten(self._example, tf.zeros([1], tf.int32))
+        tensors = {}
+        for name, spec in self.specs.items():
+            values = first[name].numpy()[0]
+            tensors[name] = {"dtype": spec.dtype.name, "sizes": list(spec.shape[1:])}
+            if values.any():  # a cell may begin with something else
+                tensors[name]["first"] = values.tolist()
+        return tensors
 
     @property
     def row_bytes(self) -> int:
@@ -52,21 +85,25 @@ class CacheFormat:
             cache: the cache.
             steps: `[B]`, the tokens read so far.
         """
-        named = self._with_steps(cache, steps)
+        all_tensors = self._named(cache, steps)
         tensors = {}
         for name, spec in self.specs.items():
-            tensors[name] = tf.ensure_shape(named[name], spec.shape)
+            tensors[name] = tf.ensure_shape(all_tensors[name], spec.shape)
         return tensors
 
-    def unflatten(self, tensors: Tensors) -> tuple[Any, tf.Tensor]:
-        """Returns the cache in a request, and the number of tokens read so far.
+    def checked(self, tensors: Tensors) -> Tensors:
+        """Returns the tensors of the cache in a request.
 
         Raises:
             tf.errors.InvalidArgumentError: as the graph runs: a tensor is not one that an earlier
                 call returned.
         """
-        checks = [_check(name, tensors[name]) for name in self.specs]
-        given = dict(zip(self.specs, all_checked(checks), strict=True))
+        checks = [self._check(name, tensors[name]) for name in self.specs]
+        return dict(zip(self.specs, all_checked(checks), strict=True))
+
+    def unflatten(self, tensors: Tensors) -> tuple[Any, tf.Tensor]:
+        """Returns the cache of its tensors, and the number of tokens read so far."""
+        given = {name: tensors[name] for name in self.specs}
         steps = given[_STEPS]
         batch = tf.shape(steps)[0]
         leaves = []
@@ -76,17 +113,71 @@ class CacheFormat:
             leaves.append(given[name])
         return tf.nest.pack_sequence_as(self._example, leaves), steps
 
-    def _with_steps(self, cache: Any, steps: tf.Tensor) -> Tensors:
+    def _named(self, cache: Any, steps: tf.Tensor) -> Tensors:
         tensors = named("cache", cache)
         tensors.setdefault(_STEPS, steps)
+        if self._fingerprint is not None:
+            own = tf.constant(self._fingerprint, tf.int64)
+            tensors[_FINGERPRINT] = tf.fill(tf.shape(tensors[_STEPS]), own)
         return tensors
 
+    def _check(self, name: str, value: tf.Tensor) -> Check:
+        if name == _STEPS:
+            fits = (value >= 0) & (value <= MOST_STEPS)
+            return Check(name, value, fits, f"from 0 to {MOST_STEPS}")
+        if name == _FINGERPRINT:
+            expected = f"{self._fingerprint}: the cache must be of this model"
+            return Check(name, value, value == self._fingerprint, expected)
+        if value.dtype.is_floating:
+            return Check(name, value, moderate(value), MODERATE)
+        fits = tf.ones_like(value, tf.bool)
+        return Check(name, value, fits, "what an earlier call returned")
 
-def _check(name: str, value: tf.Tensor) -> Check:
-    if name == _STEPS:
-        return Check(name, value, value >= 0, "at least 0")
-    if value.dtype.is_floating:
-        return Check(name, value, moderate(value), MODERATE)
-    return Check(
-        name, value, tf.ones_like(value, tf.bool), "what an earlier call returned"
-    )
+
+def unread(advances: Iterable[Advance], cache: Any) -> frozenset[str]:
+    """Returns the names of a cache's tensors that nothing is computed of.
+
+    Such are the output that a masked step repeats, where none comes first, and what another tensor
+    of the cache holds too. Nothing depends on a tensor if NaN in its place reaches nothing, and
+    other numbers change nothing, but for the tensor of its own place in the next cache.
+
+    Args:
+        advances: what the cache is given to.
+        cache: a cache of one row, after some steps.
+    """
+    tensors = named("cache", cache)
+    candidates = [name for name, value in tensors.items() if value.dtype.is_floating]
+    plain = [_outcome(advance, tensors, cache) for advance in advances]
+
+    def reaches_nothing(name: str) -> bool:
+        for value in _others(tensors[name]):
+            for advance, before in zip(advances, plain, strict=True):
+                after = _outcome(advance, tensors | {name: value}, cache)
+                changed = [
+                    other
+                    for other, values in before.items()
+                    if not np.array_equal(values, after[other])
+                ]
+                if set(changed) - {name}:
+                    return False
+        return True
+
+    return frozenset(filter(reaches_nothing, candidates))
+
+
+def _others(value: tf.Tensor) -> Iterable[tf.Tensor]:
+    """Yields what stands in the place of a tensor: NaN, then random numbers of two sizes."""
+    random = np.random.default_rng(0)
+    shape = value.shape
+    for numbers in (np.full(shape, np.nan), random.normal(size=shape)):
+        yield tf.constant(numbers, value.dtype)
+    yield tf.constant(30 * random.normal(size=shape), value.dtype)
+
+
+def _outcome(
+    advance: Advance, tensors: Tensors, structure: Any
+) -> dict[str, np.ndarray]:
+    leaves = [tensors[name] for name in named("cache", structure)]
+    outputs, after = advance(tf.nest.pack_sequence_as(structure, leaves))
+    results = {"outputs": outputs, **named("cache", after)}
+    return {name: np.asarray(value) for name, value in results.items()}

@@ -37,16 +37,20 @@ class ClassifierEndpoints:
 
     def signatures(self) -> dict[str, Signature]:
         """Returns the signatures by name."""
-        function: Callable = self.classify_sequences
-        specs = self._sequence_specs()
-        if self._inputs is not None:
-            function = self.classify
-            specs = [self._inputs]
-        example = {spec.name: _zeros(spec) for spec in specs}
+        specs = self.specs()
+        function: Callable = self.classify
+        if self._inputs is None:
+            function = self.classify_sequences
+        example = {name: _zeros(spec) for name, spec in specs.items()}
         if "lengths" in example:
             example["lengths"] += example["sequences"].shape[1]
-        signature = Signature(function, {spec.name: spec for spec in specs}, example)
+        signature = Signature(function, specs, example)
         return {"serving_default": signature, "serve": signature}
+
+    def specs(self) -> dict[str, tf.TensorSpec]:
+        """Returns the inputs of a request by name."""
+        specs = self._sequence_specs() if self._inputs is None else [self._inputs]
+        return {spec.name: spec for spec in specs}
 
     def _sequence_specs(self) -> list[tf.TensorSpec]:
         order = self._model.permutation
@@ -62,7 +66,7 @@ class ClassifierEndpoints:
         ((name, value),) = inputs.items()
         sequences = self._preprocess(value)
         sequences = checked(name, sequences, moderate(sequences), MODERATE)
-        return self._answer(self._model(sequences))
+        return self._answer(self._probabilities(sequences))
 
     def classify_sequences(self, sequences: tf.Tensor, lengths: tf.Tensor) -> Tensors:
         """Classifies sequences.
@@ -80,10 +84,24 @@ class ClassifierEndpoints:
         mask = tf.sequence_mask(lengths, time)
         right = moderate(sequences) | ~mask[..., None]  # padding may be anything
         sequences = checked("sequences", sequences, right, MODERATE)
-        return self._answer(self._model(self._preprocess(sequences), mask=mask))
+        return self._answer(self._probabilities(self._preprocess(sequences), mask))
 
-    def _answer(self, logits: tf.Tensor) -> Tensors:
-        probabilities = tf.nn.softmax(logits)
+    def unchecked(self, **inputs: tf.Tensor) -> Tensors:
+        """Returns the `probabilities` of a request that is in order."""
+        if self._inputs is not None:
+            (value,) = inputs.values()
+            return {"probabilities": self._probabilities(self._preprocess(value))}
+        sequences = inputs["sequences"]
+        mask = tf.sequence_mask(inputs["lengths"], tf.shape(sequences)[1])
+        ready = self._preprocess(sequences)
+        return {"probabilities": self._probabilities(ready, mask)}
+
+    def _probabilities(
+        self, sequences: tf.Tensor, mask: tf.Tensor | None = None
+    ) -> tf.Tensor:
+        return tf.nn.softmax(self._model(sequences, mask=mask))
+
+    def _answer(self, probabilities: tf.Tensor) -> Tensors:
         _, classes = tf.math.top_k(probabilities, min(_TOP, len(self._labels)))
         return {
             "probabilities": probabilities,

@@ -4,12 +4,19 @@ from __future__ import annotations
 
 import tensorflow as tf
 
-from keras_trellis.export.checks import Tensors, checked
+from keras_trellis.export.checks import Check, Tensors, all_checked, checked
+from keras_trellis.export.continuation import Settings
+from keras_trellis.export.draws import Sampling
 from keras_trellis.export.reading import valid
 from keras_trellis.export.tokenizer import UNKNOWN
 from keras_trellis.models import generation
+from keras_trellis.serving.limits import (
+    MOST_ALTERNATIVES,
+    MOST_STOP_BYTES,
+    MOST_TOKENS,
+)
 
-_LONGEST = 65_536  # tokens that one call of `generate` may add, which bounds its memory
+_SAMPLING = ("temperature", "top_k", "top_p")
 # In `forbidden_ids`, beside ids of the vocabulary.
 UNKNOWN_ID, _NOTHING = -1, -2
 
@@ -46,31 +53,82 @@ class Vocabulary:
         ids = tf.where(valid(ids, lengths), ids, 0)
         return self.ids(ids), lengths
 
-    def settings(self, rows: Tensors) -> Tensors:
+    def prompts(
+        self, ids: tf.Tensor, lengths: tf.Tensor, least: int
+    ) -> tuple[tf.Tensor, tf.Tensor]:
+        """Returns what `ids_and_lengths` does, of prompts that are not too long."""
+        columns = tf.shape(ids)[1:]
+        expected = f"prompts of at most {MOST_TOKENS} tokens"
+        columns = checked("ids", columns, columns <= MOST_TOKENS, expected)
+        with tf.control_dependencies([columns]):
+            return self.ids_and_lengths(tf.identity(ids), lengths, least)
+
+    def alternatives(self, alternatives: tf.Tensor) -> tf.Tensor:
+        """Returns how many of the most probable tokens each row asks for, at most V."""
+        check = self._check("alternatives", alternatives)
+        return tf.minimum(*all_checked([check]), self.size)
+
+    def first_form_settings(self, rows: Tensors) -> Tensors:
         """Returns the arguments of `generation.generate` by name."""
-        steps = rows["max_length"]
-        stops = rows["stop_id"]
+        given = self._rows(rows, *_SAMPLING, "max_length", "stop_id")
         seed = rows["seed"]
-        temperature = rows["temperature"]
-        top_k = rows["top_k"]
-        top_p = rows["top_p"]
-        fits = (steps >= 1) & (steps <= _LONGEST)
-        known = (stops >= -1) & (stops < self.size)
-        hot = tf.math.is_finite(temperature) & (temperature >= 0)
-        some = (top_p > 0) & (top_p <= 1)
-        stops = checked("stop_id", stops, known, f"-1 (none) or in [0, {self.size})")
-        top_k = checked("top_k", top_k, top_k >= 0, "at least 0 (0: all tokens)")
         return {
-            "steps": checked("max_length", steps, fits, f"from 1 to {_LONGEST}"),
-            "stop_token_ids": stops[:, None],
+            "steps": given["max_length"],
+            "stop_token_ids": given["stop_id"][:, None],
             "seeds": tf.stack([seed, tf.zeros_like(seed)], axis=-1),
-            "temperature": checked(
-                "temperature", temperature, hot, "a number of at least 0"
-            ),
-            "top_k": tf.where(top_k == 0, self.size, top_k),
-            "top_p": checked("top_p", top_p, some, "in (0, 1]"),
+            "temperature": given["temperature"],
+            "top_k": self._top_k(given),
+            "top_p": given["top_p"],
             "forbidden_ids": self._forbidden(rows["forbidden_ids"]),
         }
+
+    def settings(self, rows: Tensors) -> Settings:
+        """Returns how to continue each row."""
+        given = self._rows(rows, *_SAMPLING, "max_length", "alternatives")
+        given |= self._rows(rows, "stop_ids") | self._rows(rows, "stop")
+        return Settings(
+            sampling=Sampling(
+                temperature=given["temperature"],
+                top_k=self._top_k(given),
+                top_p=given["top_p"],
+                seed=rows["seed"],
+            ),
+            max_length=given["max_length"],
+            forbidden_ids=self._forbidden(rows["forbidden_ids"]),
+            stop_ids=given["stop_ids"],
+            stop=given["stop"],
+            alternatives=tf.minimum(given["alternatives"], self.size),
+        )
+
+    def _rows(self, rows: Tensors, *names: str) -> Tensors:
+        """Returns inputs by name; all of them are empty, or none."""
+        checks = [self._check(name, rows[name]) for name in names]
+        return dict(zip(names, all_checked(checks), strict=True))
+
+    def _check(self, name: str, value: tf.Tensor) -> Check:
+        if name == "temperature":
+            hot = tf.math.is_finite(value) & (value >= 0)
+            return Check(name, value, hot, "a number of at least 0")
+        if name == "top_k":
+            return Check(name, value, value >= 0, "at least 0 (0: all tokens)")
+        if name == "top_p":
+            return Check(name, value, (value > 0) & (value <= 1), "in (0, 1]")
+        if name == "max_length":
+            fits = (value >= 1) & (value <= MOST_TOKENS)
+            return Check(name, value, fits, f"from 1 to {MOST_TOKENS}")
+        if name == "alternatives":
+            fits = (value >= 0) & (value <= MOST_ALTERNATIVES)
+            return Check(name, value, fits, f"from 0 to {MOST_ALTERNATIVES}")
+        if name == "stop":
+            short = tf.strings.length(value) <= MOST_STOP_BYTES
+            expected = f"texts of at most {MOST_STOP_BYTES} bytes"
+            return Check(name, value, short, expected, shows_value=False)
+        known = (value >= -1) & (value < self.size)  # stop_id, stop_ids
+        return Check(name, value, known, f"-1 (none) or in [0, {self.size})")
+
+    def _top_k(self, given: Tensors) -> tf.Tensor:
+        top_k = given["top_k"]
+        return tf.where(top_k == 0, self.size, tf.minimum(top_k, self.size))
 
     def _forbidden(self, ids: tf.Tensor) -> tf.Tensor:
         """Returns the ids that `generation.generate` must not write, `[B, F]`."""

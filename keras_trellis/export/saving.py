@@ -12,12 +12,16 @@ import tensorflow as tf
 
 from keras_trellis.export import versions
 from keras_trellis.export.checks import Tensors, same_batch
+from keras_trellis.export.companions import Companions, described
 from keras_trellis.export.weights import Weights
 
 # TensorFlow Serving's names: https://www.tensorflow.org/tfx/serving/saved_model_warmup
 _EXTRA = "assets.extra"
 _WARM_UP = "tf_serving_warmup_requests"
 _CARD = "model_card.md"
+
+SECOND_FORM = "_v2"
+"""The end of the name of a signature that replaces one of the name before it."""
 
 ConcreteFunction: TypeAlias = tf.types.experimental.ConcreteFunction
 
@@ -66,7 +70,8 @@ def save(
     weights: Weights,
     parts: Mapping[str, tf.Module],
     path: str,
-    describe: Callable[[Mapping[str, ConcreteFunction], int], str],
+    describe: Callable[[Mapping[str, ConcreteFunction], Mapping[str, str]], str],
+    beside: Companions,
 ) -> str:
     """Writes a new version of a served model.
 
@@ -75,7 +80,8 @@ def save(
         weights: the weights that the functions find in their model.
         parts: the other things that the functions use, such as a vocabulary.
         path: the model's folder.
-        describe: from the traced signatures and the bytes of the SavedModel to the model card.
+        describe: from the traced signatures and rows of the model card to the card.
+        beside: the files beside the SavedModel.
 
     Returns:
         the version's folder.
@@ -98,15 +104,25 @@ def save(
             # traced function, as TensorFlow would trace another one again.
             setattr(module, name, functions[name])
     for name, signature in signatures.items():
-        _check_answer(name, functions[name], signature.example)
+        # The numbers of a first form are those of the second; each check takes a second.
+        if f"{name}{SECOND_FORM}" not in signatures:
+            _check_answer(name, functions[name], signature.example)
 
     def write(folder: str) -> None:
         tf.saved_model.save(module, folder, signatures=functions)
+        size = _size(folder)
         extra = os.path.join(folder, _EXTRA)
         os.makedirs(extra)
         _write_warm_up(os.path.join(extra, _WARM_UP), signatures)
+        runtime = beside.write(Path(folder))
+        facts = {
+            "Size": f"{size / 2**20:.1f} MiB",
+            "Without TensorFlow": described(Path(folder), runtime),
+            "Fingerprint": str(beside.fingerprint),
+        }
         with open(os.path.join(extra, _CARD), "w", encoding="utf-8") as file:
-            file.write(describe(functions, _size(folder)))
+            file.write(describe(functions, facts))
+        beside.finish(Path(folder), runtime)
 
     return versions.publish(write, path)
 
@@ -131,11 +147,13 @@ def _check_answer(
     name: str, function: ConcreteFunction, example: Mapping[str, Any]
 ) -> None:
     """Refuses NaN and infinities, which a server would warm up by, and JSON cannot say."""
-    request = tf.nest.map_structure(tf.constant, dict(example))
-    for output, value in function(request).items():
-        if not value.dtype.is_floating:
-            continue
-        values = value.numpy()
+    specs = function.structured_outputs
+    numbers = [output for output in specs if specs[output].dtype.is_floating]
+    if not numbers:
+        return
+    answer = function(tf.nest.map_structure(tf.constant, dict(example)))
+    for output in numbers:
+        values = answer[output].numpy()
         wrong = values[~np.isfinite(values)]
         if wrong.size:
             raise ValueError(

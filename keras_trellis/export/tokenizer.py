@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import tensorflow as tf
 
 from keras_trellis.export.checks import checked
+from keras_trellis.export.standardizer import Standardizer
+from keras_trellis.serving import tokenizer
 
 EOS, UNKNOWN = "<eos>", "<unk>"
 
-Standardize = Callable[[tf.Tensor], tf.Tensor]
+Standardize: TypeAlias = Callable[[tf.Tensor], tf.Tensor]
 """Maps strings `[B]` to strings `[B]` in a graph: it makes text like that which a model knows."""
 
 _ASCII = r"\t\f\r \x0b"
@@ -77,6 +79,7 @@ class Tokenizer(tf.Module):
         lines = tf.lookup.TextFileInitializer(str(path), *number, *line)
         self._ids = tf.lookup.StaticHashTable(numbers, -1)
         self._tokens = tf.lookup.StaticHashTable(lines, "")
+        self._listed = "\n".join(tokens)  # no list: TensorFlow would track it
         self._standardize = standardize or tf.identity
         self._by_characters = " " in tokens
         self.eos_id = tokens.index(EOS)
@@ -116,6 +119,25 @@ class Tokenizer(tf.Module):
             lengths=tf.cast(words.row_lengths(), tf.int32),
             words=words.to_tensor(),
             unknown=tf.reduce_sum(missing, axis=1),
+        )
+
+    def begun(self, encoded: Encoded) -> tf.Tensor:
+        """Returns the ids of texts after a line break, `[B, 1 + T]`."""
+        return tf.pad(encoded.ids, [[0, 0], [1, 0]], constant_values=self.eos_id)
+
+    def describe(self) -> str:
+        """Returns the text of a `tokenizer.json`; see `keras_trellis.serving.tokenizer`."""
+        portable: list[list[str]] | None = []
+        if isinstance(self._standardize, Standardizer):
+            portable = self._standardize.portable()
+        elif self._standardize is not tf.identity:
+            portable = None
+        return tokenizer.describe(
+            self._listed.split("\n"),
+            kind="characters" if self._by_characters else "words",
+            end_of_line=EOS,
+            unknown=None if self.unknown_id is None else UNKNOWN,
+            standardize=portable,
         )
 
     def tokens(self, ids: tf.Tensor) -> tf.Tensor:

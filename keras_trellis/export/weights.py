@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import keras
+import numpy as np
 import tensorflow as tf
 
 from keras_trellis.arguments import refusal
@@ -39,6 +40,12 @@ class Weights:
         self._originals = model.weights
         self.stored = [_Stored(weight, precision) for weight in self._originals]
 
+    @property
+    def scales(self) -> list[np.ndarray]:
+        """Of the weights that are stored in int8, one for each output channel or each word."""
+        scales = (weight.scale for weight in self.stored)
+        return [scale for scale in scales if scale is not None]
+
     def call(self, function: Callable, *args: Any, **kwargs: Any) -> Any:
         """Calls a function of the model with these weights in place of the model's."""
         values = [weight.read() for weight in self.stored]
@@ -65,6 +72,11 @@ class _Stored(tf.Module):
         self._decoded = None
         if precision != "float32":
             self._decoded = _Decoded(self.decode, value.shape)
+
+    @property
+    def scale(self) -> np.ndarray | None:
+        """One scale for each output channel, or each word, of what is stored in int8; or None."""
+        return None if self._scale is None else np.ravel(self._scale.numpy())
 
     def decode(self) -> tf.Tensor:
         """Returns the weight, computed from what is stored."""

@@ -10,9 +10,11 @@ import keras
 
 from keras_trellis import arguments
 from keras_trellis.arguments import constructor
+from keras_trellis.core import equilibrium
 from keras_trellis.core.equilibrium import Solver
 from keras_trellis.core.stack import is_stack
 from keras_trellis.layers import networks
+from keras_trellis.layers.inputs import checked_tensors
 from keras_trellis.layers.trellis_base import TrellisBase
 from keras_trellis.types import Cache, Convergence, Number, State, Tensor
 
@@ -110,11 +112,11 @@ class EquilibriumTrellisLayer(TrellisBase):
         config = layer.get_config()
         for name in _DEPTH_ARGUMENTS:
             config.pop(name, None)
-        equilibrium = cls.from_config(config | changes)
+        infinite = cls.from_config(config | changes)
         if layer.built:
-            equilibrium.build_from_config(layer.get_build_config())
-            equilibrium.set_weights(layer.get_weights())
-        return equilibrium
+            infinite.build_from_config(layer.get_build_config())
+            infinite.set_weights(layer.get_weights())
+        return infinite
 
     def get_config(self) -> dict[str, Any]:
         """Returns the constructor's arguments."""
@@ -173,6 +175,21 @@ class EquilibriumTrellisLayer(TrellisBase):
         weights = self._weights(sequences, training)
         solver = self._solver(training)
         hidden, cache = networks.stream_settled(
+            self._network, weights, sequences, cache, mask, solver=solver
+        )
+        return self._outputs(hidden), cache
+
+    def portable_stream(
+        self, sequences: Tensor, cache: Cache, mask: Tensor | None = None
+    ) -> tuple[Tensor, Cache]:
+        """Does what `stream` does, in a graph whose iteration ONNX can hold."""
+        if self._by_group:  # there is no iteration
+            return self.stream(sequences, cache, mask)
+        sequences, _, mask = checked_tensors(self, sequences, None, mask)
+        self._check_cache(cache, sequences.shape[0])
+        weights = self._weights(sequences, training=False)
+        solver = self._solver(training=False)._replace(by_period=True)
+        hidden, cache = equilibrium.stream(
             self._network, weights, sequences, cache, mask, solver=solver
         )
         return self._outputs(hidden), cache

@@ -10,8 +10,10 @@ import keras
 from keras import ops
 
 from keras_trellis import arguments
+from keras_trellis.core import trellis
 from keras_trellis.core.network import receptive_field
 from keras_trellis.layers import networks
+from keras_trellis.layers.inputs import checked_tensors
 from keras_trellis.layers.trellis_base import TrellisBase
 from keras_trellis.types import Cache, Number, State, Tensor
 
@@ -209,4 +211,14 @@ class TrellisLayer(TrellisBase):
         hidden, cache = networks.stream(
             self._network, weights, sequences, cache, mask, training=training
         )
+        return self._outputs(hidden), cache
+
+    def portable_stream(
+        self, sequences: Tensor, cache: Cache, mask: Tensor | None = None
+    ) -> tuple[Tensor, Cache]:
+        """Does what `stream` does, in a graph without loops over levels, which ONNX can hold."""
+        sequences, _, mask = checked_tensors(self, sequences, None, mask)
+        self._check_cache(cache, sequences.shape[0])
+        weights = self._weights(sequences, training=False)
+        hidden, cache = trellis.stream(self._network, weights, sequences, cache, mask)
         return self._outputs(hidden), cache

@@ -220,7 +220,7 @@ def generate(
 
     def advance(index, token, goes_on, lengths, tokens, cache):
         log_probs, after = step(token, cache)
-        cache = _where_rows(goes_on, after, cache)
+        cache = where_rows(goes_on, after, cache)
         token = ops.where(goes_on, draw(log_probs, index), token)
         tokens = ops.where(places >= index, token[:, None], tokens)
         lengths = lengths + ops.cast(goes_on, "int32")
@@ -249,7 +249,7 @@ def _longest(steps: Any) -> Number:
     return most if known is None else known
 
 
-def _where_rows(condition: Tensor, ones: Any, others: Any) -> Any:
+def where_rows(condition: Tensor, ones: Any, others: Any) -> Any:
     """Returns rows of the tensors `ones` where the condition `[B]` holds, else of `others`."""
 
     def choose(one: Tensor, other: Tensor) -> Tensor:

@@ -8,7 +8,7 @@ import pytest
 import tensorflow as tf
 
 import keras_trellis
-from benchmarks import serving
+from benchmarks import serving, workers
 from benchmarks.workers import Reading, Result
 from tests.benchmarks.commands import measured
 
@@ -27,7 +27,10 @@ def setting(tmp_path_factory):
         yield setting
 
 
-@pytest.mark.parametrize("name", ["step", "generate", "lstm", "lstm_generate"])
+OURS = ("step", "generate", "generate_v2", "runtime_step", "runtime_generate")
+
+
+@pytest.mark.parametrize("name", [*OURS, "lstm", "lstm_generate"])
 def test_each_continues_as_the_keras_model_does(name, setting):
     built = serving.model("lstm" if "lstm" in name else "trellis", setting)
     prompts = setting.prompts()
@@ -36,9 +39,12 @@ def test_each_continues_as_the_keras_model_does(name, setting):
     contender = serving.CONTENDERS[name][1](setting)
     np.testing.assert_array_equal(contender.step(), expected)
     np.testing.assert_array_equal(contender.step(), expected)  # each round begins alike
-    assert contender.facts == {"tokens": 4, "parameters": built.count_params()}
+    facts = {"tokens": 4}
+    if "runtime" not in name:
+        facts["parameters"] = built.count_params()
+    assert contender.facts == facts
     # Loaded anew before each step: the first answer of a server.
-    if "generate" in name:
+    if name in ("generate", "lstm_generate"):
         kind = name.replace("generate", "first_generate")
         first = serving.STARTS["first_generate"][kind][1](setting)
         for _ in range(2):
@@ -52,6 +58,36 @@ def test_a_start_loads_the_export(layer, setting, monkeypatch):
     monkeypatch.setattr(serving, "_loaded", lambda *given: loads.append(given))
     serving.load(layer, setting).step()
     assert loads == [(layer, setting)]
+
+
+def test_the_runtime_starts_in_a_process_of_its_own(setting):
+    before = workers._processor_time()
+    done = serving.start("runtime", setting).step()
+    assert done.stdout.startswith(b"[[")
+    assert workers._processor_time() > before  # that of the child too
+
+
+def test_torch_has_as_many_parameters(setting):
+    pytest.importorskip("torch")
+    contender = serving.torch_lstm(setting)
+    assert contender.step().shape == (2, 4)
+    wanted = serving.model("lstm", setting).count_params()
+    assert abs(contender.facts["parameters"] - wanted) < 0.1 * wanted
+
+
+def test_sizes_of_the_default_model():
+    """A stack of two LSTMs has as many parameters as the two that it is compared with."""
+    sizes = serving.SIZES["default"]
+    setting = serving.Setting(
+        **sizes, dilation_rate=(1,), batch_size=1, new_tokens=1, folder=""
+    )
+    ours, lstm = (serving.model(each, setting) for each in ("trellis", "lstm"))
+    assert abs(ours.count_params() / lstm.count_params() - 1) < 0.01
+
+
+def test_a_percentile():
+    assert serving.percentile(list(range(1, 201)), 99) == 198
+    assert serving.percentile([3.0], 99) == 3.0
 
 
 def test_a_window_gives_the_next_token(setting):

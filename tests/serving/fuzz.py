@@ -75,6 +75,8 @@ class Cases:
     def __init__(self, model: Served, seed: int) -> None:
         self._model, self._seed = model, seed
         self._signatures = sorted(model.signatures())
+        if "prefill_v2" in self._signatures:
+            (self._fingerprint,) = model.no_text(1, "prefill_v2")["cache_fingerprint"]
 
     def case(self, number: int) -> tuple[str, Arrays]:
         """Returns a signature and a request to it."""
@@ -102,6 +104,8 @@ class Cases:
             ]
             values = _good_values(random, name, spec, shape)
             request[name] = values.astype(spec.dtype.as_numpy_dtype)
+        if "cache_fingerprint" in request:
+            request["cache_fingerprint"][:] = self._fingerprint
         if "lengths" in request:
             request["lengths"] = random.integers(steps + 1, size=rows)
         return request
@@ -111,12 +115,15 @@ def _good_values(
     random: np.random.Generator, name: str, spec: tf.TensorSpec, shape: list[int]
 ) -> np.ndarray:
     if spec.dtype == tf.string:
-        return np.array([drawn_text(random) for _ in range(shape[0])], object)
+        texts = [drawn_text(random) for _ in range(int(np.prod(shape)))]
+        return np.array([*texts, None], object)[:-1].reshape(shape)
     if name == "temperature" or name == "top_p":
         return random.choice([0.3, 1.0], shape)
     if spec.dtype.is_floating:
         return random.normal(size=shape)
-    if name == "stop_id":
+    if name == "alternatives":
+        return random.choice([0, 1, 3], shape)
+    if name in ("stop_id", "stop_ids"):
         return random.choice([-1, 0, 3], shape)
     if name == "forbidden_ids":
         return random.choice([-2, -1, 0, 5], shape)

@@ -29,6 +29,7 @@ from tests.serving import batching, rest
 _DEFAULT = "serving_default"
 # `Tensor::AsProtoField`, which the server fills its answers by: values, not the tensor's bytes.
 _FIELDS = {
+    "bool": "bool_val",
     "float32": "float_val",
     "int32": "int_val",
     "int64": "int64_val",

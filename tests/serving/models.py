@@ -21,6 +21,7 @@ import numpy as np
 import tensorflow as tf
 
 from keras_trellis import (
+    EquilibriumTrellisLayer,
     TrellisClassifier,
     TrellisLayer,
     TrellisLM,
@@ -28,6 +29,7 @@ from keras_trellis import (
     heads,
     recurrent,
 )
+from keras_trellis.export import Standardizer
 
 WORDS = [*"abcdefghij", "<unk>", "<eos>"]
 CHARACTERS = [*"abcd é", "日", "<eos>"]  # without <unk>
@@ -103,6 +105,14 @@ def _recurrent() -> TrellisLM:
     return _language_model(len(WORDS), layers)
 
 
+def _stack() -> TrellisLM:
+    """A model like the default one, whose cache had its state twice."""
+    layer = EquilibriumTrellisLayer(
+        8, groups=2, inject_groups=True, output_units=4, kernel_initializer=_wide()
+    )
+    return _language_model(9, layer)
+
+
 def _of_random_weights(size: int, seed: int) -> TrellisLM:
     layer = TrellisLayer(8, 2, output_units=8)
     model = TrellisLM(size, layer, embedding_units=8)
@@ -119,20 +129,32 @@ def _classifier(**kwargs) -> TrellisClassifier:
     return model
 
 
+# Those that tests run without TensorFlow, too.
+RUNTIME = {"runtime": True}
+
 # One for each kind of head, of layer, of text and of input: these answer to every loader.
 KINDS = {
-    "tied": Model(lambda: _language_model(len(WORDS), _trellis()), WORDS),
+    "tied": Model(lambda: _language_model(len(WORDS), _trellis()), WORDS, RUNTIME),
     "mixture": Model(_mixture, WORDS),
-    "adaptive": Model(_adaptive, CHARACTERS),
+    "adaptive": Model(_adaptive, CHARACTERS, RUNTIME),
     "recurrent": Model(_recurrent, WORDS),
-    "sequences": Model(_classifier, options={"labels": LABELS}),
+    "sequences": Model(_classifier, options={"labels": LABELS, **RUNTIME}),
     "images": Model(
         lambda: _classifier(permutation=PERMUTATION),
-        options={"inputs": IMAGES, "preprocess": pixels},
+        options={"inputs": IMAGES, "preprocess": pixels, **RUNTIME},
     ),
 }
 MODELS = {
     **KINDS,
+    "stack": Model(
+        _stack,
+        ["<eos>", "<unk>", *"abcdefg"],
+        {
+            "precision": "int8",
+            "standardize": Standardizer(["lower"], ["replace", r"\p{Nd}+", "g"]),
+            **RUNTIME,
+        },
+    ),
     "words": Model(
         lambda: _language_model(9, _trellis()), ["<eos>", "<unk>", *"abcdef", "é"]
     ),

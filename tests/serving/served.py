@@ -19,6 +19,7 @@ SIGNATURES = (
     "generate",
 )
 """Those of a language model; `serve` is `serving_default` once more."""
+SECOND_FORM = ("score_v2", "score_ids_v2", "prefill_v2", "step_v2", "generate_v2")
 
 
 class Served:
@@ -45,10 +46,10 @@ class Served:
         """Returns the shapes and dtypes of a signature's inputs, by name."""
         return self._signatures[signature].structured_input_signature[1]
 
-    def no_text(self, rows: int) -> Arrays:
+    def no_text(self, rows: int, signature: str = "prefill") -> Arrays:
         """Returns the cache of no text: what `prefill` returns of empty prompts."""
         empty = {"ids": np.zeros([rows, 0]), "lengths": np.zeros([rows])}
-        return cache_of(self("prefill", empty))
+        return cache_of(self(signature, empty))
 
 
 def cache_of(answer: Mapping[str, np.ndarray]) -> Arrays:
@@ -86,6 +87,24 @@ def sampling(rows: int, **settings: Any) -> Arrays:
     }
 
 
+def sampling_v2(rows: int, **settings: Any) -> Arrays:
+    """Returns the settings of `generate_v2`, as `sampling` those of `generate`.
+
+    `stop` and `stop_ids` are lists of a list a row.
+    """
+    alternatives = settings.pop("alternatives", 0)
+    stops = {"stop": [[""]] * rows, "stop_ids": [[-1]] * rows}
+    stops |= {name: settings.pop(name) for name in stops if name in settings}
+    values = sampling(rows, **settings)
+    del values["stop_id"]
+    return {
+        **values,
+        "alternatives": np.broadcast_to(alternatives, [rows]),
+        "stop": np.array(stops["stop"], object),
+        "stop_ids": np.array(stops["stop_ids"]),
+    }
+
+
 def rows_of(request: Mapping[str, np.ndarray], rows: Any) -> Arrays:
     """Returns some rows of a request, or of an answer."""
     return {name: value[rows] for name, value in request.items()}
@@ -98,9 +117,12 @@ def assert_row(
     assert actual.keys() == expected.keys()
     for name in expected:
         got, value = np.atleast_1d(actual[name]), np.atleast_1d(expected[name])
-        size = min(len(got), len(value))
-        assert {*got[size:].flat, *value[size:].flat} <= {0, -1, b""}, name
-        got, value = got[:size], value[:size]
+        both = tuple(map(slice, np.minimum(got.shape, value.shape)))
+        for padded in (got, value):
+            beyond = np.ones(padded.shape, bool)
+            beyond[both] = False
+            assert {*padded[beyond].flat} <= {0, -1, b""}, name
+        got, value = got[both], value[both]
         if value.dtype.kind == "f":
             np.testing.assert_allclose(
                 got, value, rtol=tolerance, atol=tolerance, err_msg=name

@@ -7,7 +7,7 @@ import pytest
 import tensorflow as tf
 
 from tests.serving import models
-from tests.serving.served import ragged, rows_of, sampling
+from tests.serving.served import ragged, rows_of, sampling, sampling_v2
 
 LOW, HIGH = np.iinfo(np.int32).min, np.iinfo(np.int32).max
 NAN, INF = float("nan"), float("inf")
@@ -60,6 +60,15 @@ def test_no_rows(words, characters, sequences, good):
         answer = words(signature, rows_of(request, slice(0)))
         assert {len(value) for value in answer.values()} == {0}
         assert words.inputs(signature).keys() == request.keys()
+    ids, settings = ragged([[1, 2]]), sampling_v2(1, alternatives=2)
+    second = {
+        "score_v2": {"text": np.array([b""], object), "alternatives": np.array([2])},
+        "score_ids_v2": {**ids, "alternatives": np.array([2])},
+        "generate_v2": {**ids, **settings, **words.no_text(1, "prefill_v2")},
+    }
+    for signature, request in second.items():
+        answer = words(signature, rows_of(request, slice(0)))
+        assert {len(value) for value in answer.values()} == {0}
     answer = sequences(
         "serve", {"sequences": np.zeros([0, 4, 2]), "lengths": np.zeros([0])}
     )
@@ -146,7 +155,10 @@ def test_ids_after_a_rows_end_are_not_read(words):
             ("forbidden_ids", bad, "-1 (<unk>), -2 (nothing) or in [0, 12)")
             for bad in (-3, 12, LOW, HIGH)
         ),
-        ("cache_steps", -1, "at least 0"),
+        *(
+            ("cache_steps", bad, "from 0 to 1073741824")
+            for bad in (-1, 2**30 + 1, HIGH)
+        ),
         ("cache_levels_0", NAN, "less than 1e18"),
         ("cache_levels_1", INF, "less than 1e18"),
         ("cache_state_0", -1e19, "less than 1e18"),

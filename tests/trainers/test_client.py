@@ -10,6 +10,8 @@ import math
 import os
 import pathlib
 import re
+import subprocess
+import sys
 from concurrent import futures
 
 import numpy as np
@@ -19,7 +21,7 @@ import tensorflow as tf
 from absl import flags
 
 from tests.serving import batching, model_server, models
-from tests.serving.served import SIGNATURES
+from tests.serving.served import SECOND_FORM, SIGNATURES
 from trainers import client
 from trainers.serving import remote, writing
 
@@ -183,14 +185,17 @@ def requests_of(served):
         {"ids": np.int32([[2, 3, 4, 5]]), "lengths": np.int32([4])},
         {"ids": np.int32([[6, 2], [7, 8]]), "lengths": np.int32([1, 2])},
     ]
-    caches = [
-        {
-            name: value
-            for name, value in served.predict("prefill", each).items()
-            if "cache" in name
-        }
-        for each in ids
-    ]
+    caches, caches_v2 = (
+        [
+            {
+                name: value
+                for name, value in served.predict(prefill, each).items()
+                if "cache" in name
+            }
+            for each in ids
+        ]
+        for prefill in ("prefill", "prefill_v2")
+    )
     settings = [
         {
             "temperature": [0.5],
@@ -207,7 +212,22 @@ def requests_of(served):
         "forbidden_ids": [[0, 3], [-2, 1]],
     }
     settings[0] |= {"stop_id": [-1], "forbidden_ids": [[-1]]}
+    asked = [{"alternatives": [1]}, {"alternatives": [3, 0]}]
+    settings_v2 = [{**s, **a} for s, a in zip(settings, asked, strict=True)]
+    settings_v2[0] |= {"stop_ids": [[-1]], "stop": [[""]]}
+    settings_v2[1] |= {"stop_ids": [[0, 3], [-1, 5]], "stop": [["b c", "e"], ["", ""]]}
+    for each in settings_v2:
+        del each["stop_id"]
     return {
+        "score_v2": [{**t, **a} for t, a in zip(text, asked, strict=True)],
+        "score_ids_v2": [{**i, **a} for i, a in zip(ids, asked, strict=True)],
+        "prefill_v2": ids,
+        "step_v2": [
+            {"ids": i["ids"][:, 0], **c} for i, c in zip(ids, caches_v2, strict=True)
+        ],
+        "generate_v2": [
+            {**i, **s, **c} for i, s, c in zip(ids, settings_v2, caches_v2, strict=True)
+        ],
         **dict.fromkeys(("serving_default", "serve", "tokenize", "score"), text),
         **dict.fromkeys(("score_ids", "prefill"), ids),
         "step": [
@@ -229,7 +249,7 @@ def merging(served, addresses):
         yield remote.Model(remote.Grpc(address, NAME, 60))
 
 
-@pytest.mark.parametrize("signature", [*SIGNATURES, "serve"])
+@pytest.mark.parametrize("signature", [*SIGNATURES, *SECOND_FORM, "serve"])
 def test_merged_requests_do_not_mix(served, merging, addresses, signature):
     assert {*served.metadata.signature_def} == {*requests_of(served)}
     alone = remote.Model(remote.Grpc(addresses["grpc"], NAME, 60))
@@ -475,6 +495,16 @@ def test_the_pages_table_has_every_signature(served):
             expected += ["`cache`"] if "cache_steps" in infos else []
             ranks = re.sub(r"\[(.*?)\]", lambda each: str(1 + each[1].count(",")), told)
             assert ranks == ", ".join(expected)
+
+
+def test_the_command_imports_neither_keras_nor_tensorflow():
+    command = [sys.executable, "-X", "importtime", "-m", "trainers.client"]
+    command += ["--server=127.0.0.1:1", f"--model={NAME}"]
+    done = subprocess.run(command, cwd=PAGE.parents[1], capture_output=True, text=True)
+    assert done.returncode == 2 and "error: no answer from 127.0.0.1:1" in done.stderr
+    times, error = re.subn(r"^import time:.*\| +", "", done.stderr, flags=re.MULTILINE)
+    assert error and "trainers.serving.remote\n" in times
+    assert not re.search(r"^(keras|tensorflow)", times, re.MULTILINE)
 
 
 def test_the_command_line(served, addresses, forks):

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from keras_trellis.serving import manifest, runtime
 from tests.trainers import calls, mnist_files
 from trainers import export
 from trainers.data import files, images
@@ -162,6 +163,9 @@ def test_a_language_model(call, language_run, tmp_path):
     signatures = tf.saved_model.load(str(version)).signatures
     found = signatures["score"](text=tf.constant([text]))
     np.testing.assert_allclose(found["nll"], nll, rtol=1e-5)
+    scores = runtime.load(version).score([text])
+    np.testing.assert_allclose(scores.nll, nll, rtol=1e-5)
+    assert scores.unknown == [1]
     assert [token.decode() for token in found["tokens"].numpy()[0]] == [
         vocabulary.tokens[index] for index in ids[0, 1:]
     ]
@@ -173,7 +177,8 @@ def test_less_precision_is_measured(call, language_run, corpus, tmp_path):
         f"--output={tmp_path}",
         "--precision=int8",
     ]
-    call(*arguments, f"--data_dir={corpus}")
+    call(*arguments, f"--data_dir={corpus}", "--noruntime")
+    assert "refused" in manifest.read(tmp_path / "1").runtime
     row = re.search(
         r"\| Validation perplexity in int8 \| (\S+), in float32 (\S+) \|",
         card(tmp_path / "1"),

@@ -8,16 +8,14 @@ import re
 import signal
 import sys
 from collections.abc import Callable, Iterator
-from typing import NoReturn
+from typing import Any, NoReturn
 
-import tensorflow as tf
 from absl import app, flags, logging
 
-from trainers.cli import config_flags, devices, flag_errors
+from trainers.cli import flag_errors
 from trainers.data.files import refuse_pipe
 from trainers.serving import terminal
-from trainers.tasks import registry
-from trainers.training import stopping, workers
+from trainers.training import stopping, watcher
 from trainers.training.hold import TakenError
 from trainers.training.workdir import NotKeptError, WorkdirError
 
@@ -40,13 +38,12 @@ class Status(enum.IntEnum):
     REFUSED = 2
     NOT_FINITE = 3
     NOT_KEPT = 4
-    WORKER_LOST = workers.LOST
+    WORKER_LOST = watcher.ENDED
     TAKEN = 6
 
 
 ERRORS = (ValueError, OSError, ImportError, WorkdirError, flags.Error)
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-OUT_OF_MEMORY = (MemoryError, tf.errors.ResourceExhaustedError)
 
 
 def start(
@@ -64,6 +61,8 @@ def start(
 
     def begin(argv: list[str]) -> int:
         if computes:
+            from trainers.cli import devices
+
             print(devices.described(), file=sys.stderr, flush=True)
         return main(argv)
 
@@ -107,12 +106,20 @@ def exit_status(argv: list[str], work: Callable[[], int | None]) -> int:
         full = getattr(error, "errno", None) in _FULL
         status = Status.NOT_KEPT if full else Status.REFUSED
         return fail(flag_errors.format_error(error), status)
-    except OUT_OF_MEMORY as error:
+    except MemoryError as error:
         return fail(out_of_memory(error), Status.REFUSED)
-    except tf.errors.OpError as error:
+    except _tensorflow_errors("ResourceExhaustedError") as error:
+        return fail(out_of_memory(error), Status.REFUSED)
+    except _tensorflow_errors("OpError") as error:
         if "://" not in error.message:  # Object stores raise this in place of OSError.
             raise
         return fail(" ".join(error.message.split()), Status.REFUSED)
+
+
+def _tensorflow_errors(name: str) -> Any:
+    """Returns a class of TensorFlow's errors, or none where TensorFlow is not imported."""
+    tensorflow = sys.modules.get("tensorflow")
+    return getattr(tensorflow.errors, name) if tensorflow else ()
 
 
 def parse(argv: list[str], check: Callable[[], None] = lambda: None) -> list[str]:
@@ -126,7 +133,7 @@ def parse(argv: list[str], check: Callable[[], None] = lambda: None) -> list[str
         # Read flag files first, since `--task` and `--preset` may be in one.
         argv = _expand_flagfiles(argv)
         # Only commands with `--task` have `--config` fields.
-        rest = config_flags.parse(argv) if "task" in flags.FLAGS else flags.FLAGS(argv)
+        rest = _parsed(argv)
         flag_errors.check_paths()
         check()
     except stopping.OutputError:  # from --help
@@ -134,6 +141,14 @@ def parse(argv: list[str], check: Callable[[], None] = lambda: None) -> list[str
     except ERRORS as error:
         sys.exit(fail(flag_errors.format_error(error), Status.REFUSED))
     return rest
+
+
+def _parsed(argv: list[str]) -> list[str]:
+    if "task" not in flags.FLAGS:
+        return flags.FLAGS(argv)
+    from trainers.cli import config_flags
+
+    return config_flags.parse(argv)
 
 
 def _expand_flagfiles(argv: list[str]) -> list[str]:
@@ -150,8 +165,15 @@ def require(*names: str) -> None:
     """Raises ValueError if one of these flags is missing."""
     for name in names:
         if not flags.FLAGS[name].value:
-            known = f"; expected one of {', '.join(registry.TASKS)}"
-            raise ValueError(f"--{name} is missing{known if name == 'task' else ''}")
+            raise ValueError(f"--{name} is missing{_known_tasks(name)}")
+
+
+def _known_tasks(name: str) -> str:
+    if name != "task":
+        return ""
+    from trainers.tasks import registry
+
+    return f"; expected one of {', '.join(registry.TASKS)}"
 
 
 def fail(message: str, status: Status) -> Status:

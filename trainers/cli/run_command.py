@@ -219,7 +219,7 @@ def _train(load: Load, path: epath.Path, team: workers.Alone) -> command.Status:
         )
     except NonFiniteLossError as error:
         return command.fail(f"{error}; {hint}", command.Status.NOT_FINITE)
-    except command.OUT_OF_MEMORY as error:
+    except (MemoryError, tf.errors.ResourceExhaustedError) as error:
         return command.fail(
             f"{command.out_of_memory(error)}; {hint}", command.Status.REFUSED
         )

@@ -250,7 +250,11 @@ def _best_model(path: epath.Path, config: ConfigDict, words: int) -> TrellisLM:
 
 
 def export(
-    path: epath.Path, output: str, precision: str, data_dir: str | None = None
+    path: epath.Path,
+    output: str,
+    precision: str,
+    data_dir: str | None = None,
+    runtime: bool = False,
 ) -> str:
     """Writes a run's best model as a new version of a served model; returns its folder.
 
@@ -260,6 +264,7 @@ def export(
         precision: the precision of the weights, one of `keras_trellis.export.PRECISIONS`. Below
             float32 the model card has the validation score before and after.
         data_dir: the folder of the corpus's text files; only that score needs it.
+        runtime: see `keras_trellis.export.export_language_model`.
 
     Raises:
         ValueError, OSError, WorkdirError: the run, the folder or the corpus cannot be used.
@@ -286,6 +291,7 @@ def export(
         output,
         standardize=task.standardize,
         precision=precision,
+        runtime=runtime,
         facts=facts,
     )
 

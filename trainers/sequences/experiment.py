@@ -139,7 +139,11 @@ def evaluate(path: epath.Path, data_dir: str | None) -> None:
 
 
 def export(
-    path: epath.Path, output: str, precision: str, data_dir: str | None = None
+    path: epath.Path,
+    output: str,
+    precision: str,
+    data_dir: str | None = None,
+    runtime: bool = False,
 ) -> str:
     """Writes a run's best model as a new version of a served model; returns its folder.
 
@@ -151,6 +155,7 @@ def export(
         precision: the precision of the weights, one of `keras_trellis.export.PRECISIONS`. Below
             float32 the model card has the validation score before and after.
         data_dir: the folder of the published files; only that score needs it.
+        runtime: see `keras_trellis.export.export_language_model`.
 
     Raises:
         ValueError, OSError, WorkdirError: the run, the folder or the data cannot be used.
@@ -181,6 +186,7 @@ def export(
         inputs=tf.TensorSpec([None, *source.shape], tf.uint8, "images"),
         preprocess=functools.partial(images.as_sequences, source),
         precision=precision,
+        runtime=runtime,
         facts=facts,
     )
 

@@ -7,21 +7,21 @@ import http
 import json
 import math
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 from urllib import parse
 
 import grpc
 import numpy as np
-import tensorflow as tf
 from google.protobuf import json_format, message
-from tensorflow_serving.apis.get_model_metadata_pb2 import (
+
+from trainers.serving import exchange, protocol, terminal
+from trainers.serving.protocol import (
     GetModelMetadataRequest,
     GetModelMetadataResponse,
+    PredictRequest,
+    PredictResponse,
     SignatureDefMap,
 )
-from tensorflow_serving.apis.predict_pb2 import PredictRequest, PredictResponse
-
-from trainers.serving import exchange, terminal
 from trainers.serving.writing import decoded
 
 MOST_BYTES = 64 * 2**20  # of an answer; a cache may exceed gRPC's own limit, 4 MiB
@@ -29,30 +29,39 @@ MOST_BYTES = 64 * 2**20  # of an answer; a cache may exceed gRPC's own limit, 4 
 Arrays = Mapping[str, np.ndarray]
 _METADATA = "signature_def"
 # What the signatures of a language model return: dtypes and ranks.
-_RETURNED: Mapping[str, Mapping[str, tuple[tf.DType, int]]] = {
+_RETURNED: Mapping[str, Mapping[str, tuple[str, int]]] = {
     "serving_default": {
-        "next_tokens": (tf.string, 2),
-        "next_probabilities": (tf.float32, 2),
-        "unknown": (tf.int32, 1),
+        "next_tokens": ("string", 2),
+        "next_probabilities": ("float32", 2),
+        "unknown": ("int32", 1),
     },
     "tokenize": {
-        "ids": (tf.int32, 2),
-        "lengths": (tf.int32, 1),
-        "unknown": (tf.int32, 1),
+        "ids": ("int32", 2),
+        "lengths": ("int32", 1),
+        "unknown": ("int32", 1),
     },
     "score": {
-        "tokens": (tf.string, 2),
-        "words": (tf.string, 2),
-        "nll": (tf.float32, 2),
-        "count": (tf.int32, 1),
+        "tokens": ("string", 2),
+        "words": ("string", 2),
+        "nll": ("float32", 2),
+        "count": ("int32", 1),
     },
     "generate": {
-        "ids": (tf.int32, 2),
-        "lengths": (tf.int32, 1),
-        "text": (tf.string, 1),
+        "ids": ("int32", 2),
+        "lengths": ("int32", 1),
+        "text": ("string", 1),
     },
 }
-_Specs = dict[str, tf.TensorSpec]
+
+
+class _Spec(NamedTuple):
+    """What a signature says of a tensor; None in its shape is any size, and for it any shape."""
+
+    dtype: str
+    shape: tuple[int | None, ...] | None
+
+
+_Specs = dict[str, _Spec]
 # Counts, and the output whose columns they count.
 _COUNTS = {"lengths": "ids", "count": "tokens"}
 
@@ -135,7 +144,7 @@ class Grpc(Transport):
         request.model_spec.name = self.model
         request.model_spec.signature_name = signature
         for name, value in inputs.items():
-            request.inputs[name].CopyFrom(tf.make_tensor_proto(value))
+            request.inputs[name].CopyFrom(protocol.to_proto(value))
         response = self._ask("Predict", request, PredictResponse)
         try:
             return {
@@ -170,8 +179,9 @@ class Rest(Transport):
         """Returns what the server says of the model's signatures."""
         answer = self._ask("GET", "/metadata")
         try:
+            told = answer["metadata"][_METADATA]
             return json_format.ParseDict(
-                answer["metadata"][_METADATA], SignatureDefMap()
+                told, SignatureDefMap(), ignore_unknown_fields=True
             )
         except (KeyError, TypeError, RecursionError, json_format.ParseError):
             raise self.malformed("it does not tell the model's signatures") from None
@@ -273,17 +283,17 @@ class Model:
             raise self._transport.malformed(error) from None
         for name, (dtype, rank) in _RETURNED.get(signature, {}).items():
             spec = promised.get(name)
-            if spec is None or (spec.dtype, spec.shape.rank) != (dtype, rank):
-                returns = f"does not return `{name}` {dtype.name} of rank {rank}"
+            if spec is None or spec.dtype != dtype or len(spec.shape or ()) != rank:
+                returns = f"does not return `{name}` {dtype} of rank {rank}"
                 raise self._other(f"its signature {signature!r} {returns}")
         return taken, promised
 
-    def _cast(self, name: str, value: Any, dtype: tf.DType) -> np.ndarray:
+    def _cast(self, name: str, value: Any, dtype: str) -> np.ndarray:
         try:
-            return np.asarray(value, dtype.as_numpy_dtype)
+            return np.asarray(value, protocol.numpy_dtype(dtype))
         except (TypeError, ValueError, OverflowError):
             raise self._other(
-                f"its `{name}` is {dtype.name}, and cannot be {value}"
+                f"its `{name}` is {dtype}, and cannot be {value}"
             ) from None
 
     def _other(self, reason: str) -> RemoteError:
@@ -292,21 +302,17 @@ class Model:
             f"keras_trellis exported: {reason}"
         )
 
-    def _read(
-        self, name: str, value: Any, spec: tf.TensorSpec, rows: int
-    ) -> np.ndarray:
-        expected = tf.TensorShape([rows]).concatenate(spec.shape[1:])
+    def _read(self, name: str, value: Any, spec: _Spec, rows: int) -> np.ndarray:
+        expected = None if spec.shape is None else (rows, *spec.shape[1:])
         try:
             is_array = isinstance(value, np.ndarray)
             array = decoded(value) if is_array else _array(value, spec.dtype)
         except (TypeError, ValueError, OverflowError) as error:
-            reason = f"`{name}` is no {spec.dtype.name}: {error}"
+            reason = f"`{name}` is no {spec.dtype}: {error}"
             raise self._transport.malformed(reason) from None
-        dtype = tf.as_dtype(array.dtype)
-        if dtype != spec.dtype or not expected.is_compatible_with(array.shape):
-            reason = (
-                f"`{name}` must be {spec.dtype.name} {expected}. Received: {dtype.name}"
-            )
+        dtype = protocol.name_of_dtype(array)
+        if dtype != spec.dtype or not _fits(array.shape, expected):
+            reason = f"`{name}` must be {spec.dtype} {expected}. Received: {dtype}"
             raise self._transport.malformed(f"{reason} {array.shape}")
         return array
 
@@ -332,7 +338,7 @@ def _specs(infos: Mapping[str, Any]) -> _Specs:
         TypeError, ValueError: it says what cannot be.
     """
     return {
-        name: tf.TensorSpec(tf.TensorShape(info.tensor_shape), tf.as_dtype(info.dtype))
+        name: _Spec(protocol.dtype_name(info.dtype), protocol.sizes(info.tensor_shape))
         for name, info in infos.items()
     }
 
@@ -347,24 +353,35 @@ def _from_proto(proto: Any) -> np.ndarray:
     sizes = [dimension.size for dimension in proto.tensor_shape.dim]
     if min(sizes, default=0) < 0 or max(math.prod(sizes), *sizes, 0) > MOST_BYTES // 4:
         raise ValueError(f"a tensor of shape {sizes}")
-    return tf.make_ndarray(proto)
+    return protocol.from_proto(proto)
 
 
-def _array(value: Any, dtype: tf.DType) -> np.ndarray:
+def _fits(shape: tuple[int, ...], expected: tuple[int | None, ...] | None) -> bool:
+    """Returns whether a shape is one that is expected."""
+    if expected is None:
+        return True
+    pairs = zip(shape, expected, strict=False)
+    same = all(other in (None, size) for size, other in pairs)
+    return same and len(shape) == len(expected)
+
+
+def _array(value: Any, dtype: str) -> np.ndarray:
     """Returns a list from JSON as an array, which no number is rounded or cut for."""
-    if dtype == tf.string:
+    if dtype == "string":
         array = np.array(value, object)
         if not all(isinstance(item, str) for item in array.flat):
             raise TypeError("not all of it is text")
         return array
     array = np.array(value)
-    kinds = "iuf" if dtype.is_floating else "iu"
+    wanted = np.dtype(dtype)
+    is_floating = wanted.kind == "f"
+    kinds = {"f": "iuf", "b": "b"}.get(wanted.kind, "iu")
     if array.size and array.dtype.kind not in kinds:
         raise TypeError(f"it has values of {array.dtype}")
     with np.errstate(over="ignore", invalid="ignore"):
-        cast = array.astype(dtype.as_numpy_dtype)
+        cast = array.astype(wanted)
     lost = cast != array
-    if dtype.is_floating:
+    if is_floating:
         lost = np.isfinite(array) & ~np.isfinite(cast)
     if lost.any():
         raise TypeError(f"it has {array[lost].flat[0]}")

@@ -13,6 +13,8 @@ from keras_trellis import TrellisClassifier
 from keras_trellis.export import export_classifier, inference_model, saving, versions
 from keras_trellis.export.cards import card
 from keras_trellis.export.checks import MODERATE, Tensors, checked, moderate
+from keras_trellis.export.companions import Companions
+from keras_trellis.export.fingerprint import fingerprint
 from keras_trellis.export.saving import Signature
 from keras_trellis.export.weights import Weights
 from trainers.data.recordings import Facts
@@ -24,6 +26,7 @@ from trainers.training import runs
 Scale = Callable[[tf.Tensor], tf.Tensor]
 """Scales sequences `[B, T, p]`."""
 
+_REFUSAL = "`keras_trellis.serving` runs language models, and classifiers of sequences"
 _WINDOWS = 250  # in a call
 _STATED = {
     "Intended use": "answers for recordings like those of the training data",
@@ -33,7 +36,11 @@ _STATED = {
 
 
 def export(
-    path: epath.Path, output: str, precision: str, data_dir: str | None = None
+    path: epath.Path,
+    output: str,
+    precision: str,
+    data_dir: str | None = None,
+    runtime: bool = False,
 ) -> str:
     """Writes a run's best model as a new version of a served model; returns its folder.
 
@@ -46,6 +53,8 @@ def export(
             float32 only for one class a recording. The model card then has the validation score
             before and after.
         data_dir: the folder of the data's files; only that score needs it.
+        runtime: see `keras_trellis.export.export_classifier`; a model without one class for each
+            recording has no form for it.
 
     Raises:
         ValueError, OSError, WorkdirError: the run, the folder or the data cannot be used.
@@ -76,6 +85,7 @@ def export(
         labels=facts.classes,
         preprocess=scaled,
         precision=precision,
+        runtime=runtime,
         facts=card_facts,
     )
 
@@ -182,9 +192,10 @@ def _save(endpoints: Endpoints, output: str, facts: Mapping[str, str]) -> str:
         count_params=model.count_params, trellis=sequence_layer(model)
     )
 
-    def describe(functions: Mapping[str, Any], size: int) -> str:
-        known = {"Size": f"{size / 2**20:.1f} MiB", **facts}
+    def describe(functions: Mapping[str, Any], written: Mapping[str, str]) -> str:
+        known = {**written, **facts}
         return card("A model of recordings", known, described, functions)
 
-    weights = Weights(model, "float32")
-    return saving.save(endpoints.signatures(), weights, {}, output, describe)
+    beside = Companions("recordings", fingerprint(model, ()), refusal=_REFUSAL)
+    weights, signatures = Weights(model, "float32"), endpoints.signatures()
+    return saving.save(signatures, weights, {}, output, describe, beside)

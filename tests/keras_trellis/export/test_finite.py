@@ -72,7 +72,7 @@ def test_answers_that_are_not_finite(language_model, classifier, tmp_path):
         message = refused(tmp_path, language_model)
     assert message == (
         "`model` must answer the warm-up requests by finite numbers. "
-        "Received: -inf in the output 'log_probs' of the signature 'prefill'"
+        "Received: -inf in the output 'log_probs' of the signature 'prefill_v2'"
     )
     with (
         with_value(classifier.trellis.bias, 100.0, everywhere),

@@ -1,0 +1,192 @@
+"""Texts continued token by token in the graph, with what each token was chosen from."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import tensorflow as tf
+
+from keras_trellis.export import draws, stops
+from keras_trellis.export.tokenizer import Tokenizer
+from keras_trellis.models import generation
+
+
+class Settings(NamedTuple):
+    """How each row is continued, one value a row.
+
+    Attributes:
+        sampling: how a token is chosen.
+        max_length: how many tokens to add.
+        forbidden_ids: `[B, F]`, tokens not to write; negative ones stand for none.
+        stop_ids: `[B, S]`, tokens that end a row; negative ones stand for none.
+        stop: `[B, S]`, texts that end a row; an empty one stands for none.
+        alternatives: how many of the most probable tokens to return in the place of each.
+    """
+
+    sampling: draws.Sampling
+    max_length: tf.Tensor
+    forbidden_ids: tf.Tensor
+    stop_ids: tf.Tensor
+    stop: tf.Tensor
+    alternatives: tf.Tensor
+
+
+class Continuation(NamedTuple):
+    """What rows are continued by; after a row's end stand -1 and, of numbers, 0.
+
+    Attributes:
+        ids: `[B, N]`.
+        lengths: `[B]`.
+        log_probs: `[B, N]`, of the ids.
+        likeliest: `[B, N, K]`, the most probable ids in the place of each.
+        likeliest_log_probs: `[B, N, K]`.
+        stopped: bool `[B]`, whether a row ended by a stop.
+        text: `[B]`, up to where a stop string begins.
+        cache: which has read all of the ids but the last.
+    """
+
+    ids: tf.Tensor
+    lengths: tf.Tensor
+    log_probs: tf.Tensor
+    likeliest: tf.Tensor
+    likeliest_log_probs: tf.Tensor
+    stopped: tf.Tensor
+    text: tf.Tensor
+    cache: Any
+
+
+class _Rows(NamedTuple):
+    """What goes from token to token.
+
+    Attributes:
+        token: the last one, `[B]`.
+        alive: which rows go on, bool `[B]`.
+        lengths: how many tokens each row has.
+        stopped: which rows ended by a stop.
+        text: the texts; they stay empty if there are no stop strings.
+        written: for each token what `Continuation` has of it.
+    """
+
+    token: tf.Tensor
+    alive: tf.Tensor
+    lengths: tf.Tensor
+    stopped: tf.Tensor
+    text: stops.Text
+    written: tuple[tf.TensorArray, ...]
+
+
+def continued(
+    step: Callable[[tf.Tensor, Any], tuple[tf.Tensor, Any]],
+    log_probs: tf.Tensor,
+    cache: Any,
+    settings: Settings,
+    tokenizer: Tokenizer,
+    *,
+    last: tf.Tensor,
+    first: tf.Tensor,
+) -> Continuation:
+    """Draws tokens for each row until it ends, and feeds each one back.
+
+    Args:
+        step: (ids `[B]`, cache) to (log-probabilities `[B, V]` of the next token, cache).
+        log_probs: `[B, V]`, of the first token.
+        cache: what `step` takes.
+        settings: how to continue.
+        tokenizer: the vocabulary.
+        last: the token before the first one, `[B]`.
+        first: the number of each row's first draw, `[B]`: its position in the row, so that two
+            calls draw what one long call does.
+    """
+    addends = generation.penalties(settings.forbidden_ids, log_probs)
+    count = tf.maximum(tf.reduce_max(settings.alternatives), 0)
+    has_stops = tf.reduce_any(tf.strings.length(settings.stop) > 0)
+
+    def emit(index: tf.Tensor, log_probs: tf.Tensor, rows: _Rows) -> _Rows:
+        scores = log_probs + addends
+        token = draws.draw(scores, settings.sampling, first + index)
+        pieces = tokenizer.decode(rows.token, tf.where(rows.alive, token, -1)[:, None])
+        text = tf.cond(
+            has_stops,
+            lambda: stops.extend(rows.text, pieces, settings.stop),
+            lambda: rows.text,
+        )
+        # The text of a row that has ended stays; where its stop string began is known.
+        text = text._replace(end=tf.where(rows.alive, text.end, rows.text.end))
+        token = tf.where(rows.alive, token, rows.token)
+        lengths = rows.lengths + tf.cast(rows.alive, tf.int32)
+        stops_here = tf.reduce_any(token[:, None] == settings.stop_ids, axis=-1)
+        stopped = rows.stopped | stops_here | (text.end >= 0)
+        alive = rows.alive & ~stopped & (lengths < settings.max_length)
+        values = _of_token(log_probs, token, count, settings, rows.alive)
+        pairs = zip(rows.written, values, strict=True)
+        written = tuple(array.write(index, value) for array, value in pairs)
+        return _Rows(token, alive, lengths, stopped, text, written)
+
+    def unfinished(index: tf.Tensor, rows: _Rows, cache: Any) -> tf.Tensor:
+        return tf.reduce_any(rows.alive)
+
+    def advance(index: tf.Tensor, rows: _Rows, cache: Any) -> tuple:
+        log_probs, after = step(rows.token, cache)
+        cache = generation.where_rows(rows.alive, after, cache)
+        return index + 1, emit(index, log_probs, rows), cache
+
+    rows = emit(tf.constant(0), log_probs, _begun(last))
+    loop = (tf.constant(1), rows, cache)
+    _, rows, cache = tf.while_loop(unfinished, advance, loop)
+    ids, own, likeliest, best = (_by_row(array.stack()) for array in rows.written)
+    text = tokenizer.decode(last, ids)
+    ends = tf.where(rows.text.end >= 0, rows.text.end, tf.int32.max)
+    text = tf.strings.substr(text, tf.zeros_like(ends), ends)
+    return Continuation(
+        ids, rows.lengths, own, likeliest, best, rows.stopped, text, cache
+    )
+
+
+def _begun(last: tf.Tensor) -> _Rows:
+    """Returns rows without a token."""
+
+    def array(dtype: tf.DType, *sizes: int | None) -> tf.TensorArray:
+        return tf.TensorArray(
+            dtype, 0, dynamic_size=True, infer_shape=False, element_shape=[None, *sizes]
+        )
+
+    size = tf.shape(last)[0]
+    alive = tf.ones_like(last, tf.bool)
+    return _Rows(
+        token=last,
+        alive=alive,
+        lengths=tf.zeros_like(last),
+        stopped=~alive,
+        text=stops.begin(size),
+        written=(
+            array(tf.int32),
+            array(tf.float32),
+            array(tf.int32, None),
+            array(tf.float32, None),
+        ),
+    )
+
+
+def _of_token(
+    log_probs: tf.Tensor,
+    token: tf.Tensor,
+    count: tf.Tensor,
+    settings: Settings,
+    alive: tf.Tensor,
+) -> tuple[tf.Tensor, ...]:
+    """Returns what `Continuation` has of a token, for rows that were alive before it."""
+    own = tf.gather(log_probs, token[:, None], batch_dims=1)[:, 0]
+    best, likeliest = tf.math.top_k(log_probs, count)
+    asked = alive[:, None] & (tf.range(count) < settings.alternatives[:, None])
+    return (
+        tf.where(alive, token, -1),
+        tf.where(alive, own, 0),
+        tf.where(asked, likeliest, -1),
+        tf.where(asked, best, 0),
+    )
+
+
+def _by_row(steps: tf.Tensor) -> tf.Tensor:
+    """Returns `[N, B, ...]` as `[B, N, ...]`."""
+    return tf.transpose(steps, [1, 0, *range(2, len(steps.shape))])

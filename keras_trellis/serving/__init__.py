@@ -1,0 +1,1 @@
+"""Exports at work, by ONNX Runtime and NumPy alone: neither Keras nor TensorFlow is imported."""

@@ -1,0 +1,111 @@
+"""How a language model reads ids: chunk after chunk, each row to its own end."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import NamedTuple, TypeAlias
+
+import numpy as np
+
+from keras_trellis.serving.caches import FINGERPRINT
+from keras_trellis.serving.limits import CHUNK
+from keras_trellis.serving.sessions import Arrays, Session
+
+_RETURNED = 2**22  # log-probabilities that one call returns at most, 16 MiB of them
+_STEPS = 3  # so few columns are read sooner by steps than by a chunk
+
+Visit: TypeAlias = Callable[[np.ndarray, np.ndarray, np.ndarray], None]
+"""Takes rows `[N]`, places `[N]` in them, and the log-probabilities `[N, V]` of what follows."""
+
+
+class Prediction(NamedTuple):
+    """What comes next.
+
+    Attributes:
+        log_probs: float32 `[B, V]`, of the next token.
+        cache: what was read, for the calls that go on.
+    """
+
+    log_probs: np.ndarray
+    cache: Arrays
+
+
+class Reader:
+    """Reads ids from a cache on; nothing is checked.
+
+    Args:
+        step: (ids `[B]` and a cache) to (log-probabilities `[B, V]` and the next cache).
+        chunk: the same for ids and a mask `[B, CHUNK]`, whose valid places come first, and
+            log-probabilities `[B, CHUNK, V]`.
+        vocabulary_size: V.
+    """
+
+    def __init__(self, step: Session, chunk: Session, vocabulary_size: int) -> None:
+        self._step = step
+        self._chunk = chunk
+        self._size = vocabulary_size
+
+    def step(self, ids: np.ndarray, cache: Mapping[str, np.ndarray]) -> Prediction:
+        """Reads one token a row, `[B]`."""
+        answer = self._step({"ids": ids, **cache})
+        log_probs = answer.pop("log_probs")
+        return Prediction(log_probs, {**answer, FINGERPRINT: cache[FINGERPRINT]})
+
+    def read(
+        self,
+        ids: np.ndarray,
+        lengths: np.ndarray,
+        cache: Mapping[str, np.ndarray],
+        visit: Visit | None = None,
+    ) -> Prediction:
+        """Reads rows to their ends.
+
+        Args:
+            ids: `[B, T]`.
+            lengths: `[B]`, how many of each row to read; what comes after an empty row, which no
+                other precedes, is what comes after no text.
+            cache: what came before; it stays as it is.
+            visit: is given what follows each id.
+        """
+        if ids.shape[1] == 1 and visit is None and lengths.all():
+            return self.step(ids[:, 0], cache)
+        log_probs = np.zeros([len(ids), self._size], np.float32)
+        padded = np.pad(ids, [(0, 0), (0, CHUNK)])
+        cache = {name: np.array(value) for name, value in cache.items()}
+        for rows, begin, size in self._calls(lengths):
+            places = begin + np.arange(size)
+            valid = places < lengths[rows, None]
+            chunk = padded[rows, begin : begin + size]
+            given = {name: value[rows] for name, value in cache.items()}
+            answer, after = self._call(chunk, valid, given)
+            for name, value in after.items():
+                cache[name][rows] = value
+            if visit is not None and valid.any():
+                row, place = np.nonzero(valid)
+                visit(rows[row], place + begin, answer[valid])
+            ends = lengths[rows] <= begin + size
+            last = np.maximum(lengths[rows] - begin - 1, 0)
+            log_probs[rows[ends]] = answer[ends, last[ends]]
+        return Prediction(log_probs, cache)
+
+    def _calls(self, lengths: np.ndarray) -> Iterator[tuple[np.ndarray, int, int]]:
+        """Yields which rows to read at once, from which place on, and how many of their ids."""
+        width = max(int(lengths.max(initial=0)), 1)
+        begin = 0
+        while begin < width:
+            rows = np.flatnonzero((lengths > begin) | (begin == 0))
+            size = 1 if width - begin <= _STEPS and lengths[rows].all() else CHUNK
+            most = max(_RETURNED // (size * self._size), 1)
+            for first in range(0, len(rows), most):
+                yield rows[first : first + most], begin, size
+            begin += size
+
+    def _call(
+        self, ids: np.ndarray, valid: np.ndarray, cache: Arrays
+    ) -> tuple[np.ndarray, Arrays]:
+        """Returns the log-probabilities `[R, n, V]` after ids `[R, n]`, and the next cache."""
+        if valid.shape[1] == 1:
+            log_probs, after = self.step(ids[:, 0], cache)
+            return log_probs[:, None], after
+        after = self._chunk({"ids": ids, "mask": valid, **cache})
+        return after.pop("log_probs"), after

@@ -1,0 +1,96 @@
+"""ONNX models, run by ONNX Runtime."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+NEXT = "next_"
+"""Before the names of outputs that are the next value of an input."""
+
+Arrays = dict[str, np.ndarray]
+
+_DTYPES = {
+    "bool": np.bool_,
+    "float": np.float32,
+    "double": np.float64,
+    **{
+        f"{sign}int{bits}": getattr(np, f"{sign}int{bits}")
+        for sign in ("", "u")
+        for bits in (8, 16, 32, 64)
+    },
+}
+
+
+class Spec(NamedTuple):
+    """What an input must be; a size that is no number may be any."""
+
+    dtype: Any
+    sizes: Sequence[Any]
+
+    def checked(self, name: str, value: Any) -> np.ndarray:
+        """Returns an input as an array.
+
+        Raises:
+            ValueError: it has another shape, or numbers that the dtype does not hold.
+        """
+        try:
+            given = np.asarray(value)
+            array = given.astype(self.dtype)
+        except (TypeError, ValueError):
+            raise ValueError(
+                f"`{name}` must be {np.dtype(self.dtype).name}. Received: {type(value).__name__}"
+            ) from None
+        fits = [
+            not isinstance(size, int) or size == own
+            for size, own in zip(self.sizes, array.shape, strict=False)
+        ]
+        if array.ndim != len(self.sizes) or not all(fits):
+            sizes = [size if isinstance(size, int) else "any" for size in self.sizes]
+            raise ValueError(
+                f"`{name}` must be of shape {sizes}. Received: {list(array.shape)}"
+            )
+        if array.dtype.kind in "iu" and not np.array_equal(array, given):
+            raise ValueError(
+                f"`{name}` must be {array.dtype.name}. Received: {given.dtype} with "
+                f"{given[array != given].flat[0]}"
+            )
+        return array
+
+
+class Session:
+    """A function that an ONNX file holds.
+
+    Args:
+        path: the file.
+        threads: how many threads compute an operation; 0: as many as there are cores.
+
+    Attributes:
+        specs: what the inputs must be, by name.
+    """
+
+    def __init__(self, path: Path, threads: int) -> None:
+        import onnxruntime
+
+        options = onnxruntime.SessionOptions()
+        options.intra_op_num_threads = threads
+        # A thread that waits for the next operation would take a core's time.
+        options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+        options.log_severity_level = 3  # errors
+        providers = ["CPUExecutionProvider"]
+        self._session = onnxruntime.InferenceSession(str(path), options, providers)
+        self.specs = {}
+        for value in self._session.get_inputs():
+            kind = value.type.removeprefix("tensor(").removesuffix(")")
+            self.specs[value.name] = Spec(_DTYPES[kind], value.shape)
+        self._outputs = [value.name for value in self._session.get_outputs()]
+
+    def __call__(self, inputs: Mapping[str, np.ndarray]) -> Arrays:
+        """Returns the outputs by name; those of `NEXT` have the names of their inputs."""
+        given = {name: inputs[name] for name in self.specs}
+        values = self._session.run(self._outputs, given)
+        names = [name.removeprefix(NEXT) for name in self._outputs]
+        return dict(zip(names, values, strict=True))

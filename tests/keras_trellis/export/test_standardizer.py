@@ -1,0 +1,50 @@
+"""Operations that make a text ready; tests/trainers/data has those of the tasks."""
+
+import hypothesis
+import hypothesis.strategies as st
+import pytest
+import tensorflow as tf
+
+from keras_trellis.export import Standardizer
+from keras_trellis.serving import tokenizer
+
+MADE = Standardizer(
+    ["replace", r"^|$", "|"],
+    ["replace", r"[\p{Lu}\d$-]+|(\s)\.", r"<\1>"],
+    ["lower"],
+    ["replace", r"\x{df}+", "ss"],
+)
+
+
+@hypothesis.given(
+    text=st.text(max_size=20) | st.text("aA1$.-ßΣς \n\v\0[]", max_size=20)
+)
+@hypothesis.settings(max_examples=100)
+def test_python_does_what_the_graph_does(text):
+    ready = tokenizer.Tokenizer(
+        {
+            "kind": "characters",
+            "tokens": ["<eos>"],
+            "end_of_line": "<eos>",
+            "unknown": "<eos>",
+            "standardize": MADE.portable(),
+        }
+    )
+    (expected,) = MADE(tf.constant([text.encode()])).numpy()
+    (words,) = ready.encode([text]).words
+    assert "".join(words).replace("<eos>", "\n") == expected.decode()
+
+
+@pytest.mark.parametrize(
+    ("operation", "message"),
+    [
+        (["upper"], r"must be lists like \['lower'\].*Received: \['upper'\]"),
+        (["lower", "a"], "Received: \\['lower', 'a'\\]"),
+        (["replace", "a"], "Received: \\['replace', 'a'\\]"),
+        (["replace", r"[^\S\n]", " "], r"no classes but .*Received: \\S in '\[\^"),
+        (["replace", r"\ba", " "], r"Received: \\b"),
+    ],
+)
+def test_what_python_has_no_form_of_is_refused(operation, message):
+    with pytest.raises(ValueError, match=message):
+        Standardizer(["lower"], operation)

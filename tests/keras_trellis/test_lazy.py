@@ -1,0 +1,60 @@
+"""`import keras_trellis` imports what is asked for, and Keras finds all of it."""
+
+import subprocess
+import sys
+import typing
+
+import pytest
+
+import keras_trellis
+from tests import ROOT
+
+SAVED = ROOT / "tests/contract/testdata/0.1.0-trellislm.keras"
+# TensorFlow imports Keras before it can be used itself: the hardest order.
+PROGRAM = f"""
+import sys
+import keras_trellis
+import keras_trellis.serving
+assert not {{"keras", "tensorflow"}} & {{*sys.modules}}
+import tensorflow as tf
+model = tf.keras.models.load_model({str(SAVED)!r})
+assert type(model) is keras_trellis.TrellisLM
+assert type(model.trellis) is keras_trellis.TrellisLayer
+import keras_trellis.layers.trellis
+assert keras_trellis.layers.trellis.TrellisLayer is keras_trellis.TrellisLayer
+"""
+# A module of ours that imports Keras itself is not whole when Keras is.
+MODULE_FIRST = f"""
+from keras_trellis.layers.trellis import TrellisLayer
+import keras
+model = keras.models.load_model({str(SAVED)!r})
+assert type(model.trellis) is TrellisLayer
+"""
+
+
+@pytest.mark.parametrize("program", [PROGRAM, MODULE_FIRST])
+def test_keras_loads_a_file_in_a_fresh_process(program):
+    command = [sys.executable, "-W", "ignore", "-c", program]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr[-3000:]
+
+
+def test_every_name_is_there():
+    names = {}
+    exec("from keras_trellis import *", names)
+    assert {*keras_trellis.__all__} <= {*names} & {*dir(keras_trellis)}
+    for name in keras_trellis.__all__:
+        assert getattr(keras_trellis, name) is names[name]
+    assert keras_trellis.layers.sequence.SequenceLayer is keras_trellis.SequenceLayer
+    for name in ("nothing", "_nothing", "__nothing__"):
+        with pytest.raises(AttributeError, match=f"has no attribute '{name}'"):
+            getattr(keras_trellis, name)
+
+
+def test_type_checkers_see_the_same_names(monkeypatch):
+    monkeypatch.setattr(typing, "TYPE_CHECKING", True)
+    source = (ROOT / "keras_trellis/__init__.py").read_text()
+    namespace = {"__name__": "keras_trellis", "__package__": "keras_trellis"}
+    exec(compile(source, "keras_trellis/__init__.py", "exec"), namespace)
+    for name in keras_trellis.__all__:
+        assert namespace[name] is getattr(keras_trellis, name)
