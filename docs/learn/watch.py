@@ -29,7 +29,7 @@ batches = batches.shuffle(data.count).batch(32, drop_remainder=True)
 
 # %% [markdown]
 # Both networks have as many parameters and as much processor time. XLA compiles the one that it
-# makes faster. Nothing is chosen by the validation people: they are new to the networks, too.
+# makes faster. The program chooses nothing by the validation people: they are new people, too.
 
 
 # %%
@@ -77,12 +77,12 @@ for count in (1, 300, len(answers)):
     so_far = model(recording.values[None, :count])[0]
     np.testing.assert_allclose(answers[count - 1], so_far, atol=1e-4)
 figure, (upper, lower) = pyplot.subplots(2, sharex=True, layout="constrained")
-seconds = data.facts.period * np.arange(len(answers))
+seconds = np.arange(len(answers)) / 50
 upper.plot(seconds, recording.values[:, :3], label=data.facts.channels[:3])
 lower.stackplot(seconds, np.transpose(answers), labels=data.classes)
 upper.set(title=recording.name, ylabel="acceleration")
 lower.set(xlabel="seconds", ylabel="probability")
-figure.legend(loc="outside right")
+figure.legend(loc="outside right center")
 folder = tempfile.mkdtemp()
 figure.savefig(f"{folder}/watch.png")
 

@@ -95,9 +95,10 @@ def read(folder: epath.Path, seed: int, measure: Measure) -> RunResult:
             steps.append(int(row["step"]))
             values.append(float(row[measure.name]))
     result = read_result(workdir, {"scores": dict})
-    scores = result and result["scores"]["test"]["exact"]
-    test = scores and scores[measure.name]
-    recordings = scores and scores.get(f"recording_{measure.name}")
+    test = recordings = None
+    if result is not None:
+        scores = result["scores"]["test"]["exact"]
+        test, recordings = scores[measure.name], scores.get(f"recording_{measure.name}")
     problem = content.problem and (
         f"{workdir / table.METRICS} is not as a run writes it ({content.problem}), so that "
         f"{POINTS} and {PICTURE} lack validations."
