@@ -11,7 +11,7 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import IO, Any, NamedTuple
 
 import ml_collections
@@ -142,6 +142,7 @@ def equal(
     starts: Mapping[str, ml_collections.ConfigDict],
     count: Any,
     parameters: int | None,
+    given: Collection[str] = (),
 ) -> tuple[int, dict[str, ml_collections.ConfigDict]]:
     """Gives all models nearly one number of parameters.
 
@@ -152,6 +153,8 @@ def equal(
         starts: the models' configs by name.
         count: returns the number of parameters of a config's model.
         parameters: the number of parameters, or None.
+        given: models whose settings are the user's own, such as those of trials: they come as near
+            as their units allow, however far away that is.
 
     Returns:
         the number, and configs with other `model.units`.
@@ -166,8 +169,8 @@ def equal(
     for number in numbers:
         resized = _all_sized(starts, number, count, fixed)
         if all(
-            abs(count(config) - number) <= TOLERANCE * number
-            for config in resized.values()
+            name in given or abs(count(config) - number) <= TOLERANCE * number
+            for name, config in resized.items()
         ):
             return number, resized
     worst = max(sized, key=lambda name: abs(count(sized[name]) - own))
@@ -270,7 +273,9 @@ def _sized_models(
         return None
     starts = {name: starting_config(settings, task, name) for name in settings.models}
     loaded = {name: _load(config, settings, path) for name, config in starts.items()}
-    return equal(starts, loaded[settings.models[0]].parameters, settings.parameters)
+    count = loaded[settings.models[0]].parameters
+    given = [name for place, name in settings.given if place == task]
+    return equal(starts, count, settings.parameters, given)
 
 
 def _load(

@@ -23,9 +23,10 @@ TABLE, PICTURE, POINTS = "comparison.md", "comparison.png", "points.csv"
 _COLUMNS = ("task", "model", "seed", "parameters", "step", "seconds", "split", "value")
 # Okabe and Ito's colours, which colour-blind readers can tell apart.
 _COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00")
+_BY_RECORDING = "by recording"  # the title of a column that most tasks leave empty
 _TITLES = (
     *("task", "model", "units", "parameters", "steps", "ms a step", "test"),
-    *("seeds", "p", "streaming, ms a step"),
+    *(_BY_RECORDING, "seeds", "p", "streaming, ms a step"),
 )
 
 
@@ -37,6 +38,7 @@ class RunResult(NamedTuple):
         steps: the training steps at which it was validated.
         values: the task's measure then.
         test: the measure on test data of the best weights; None for an unfinished run.
+        recordings: the measure by recording, where `test` is that by window; None for other tasks.
         problem: a line about validations that could not be read; None if all were.
     """
 
@@ -44,6 +46,7 @@ class RunResult(NamedTuple):
     steps: list[int]
     values: list[float]
     test: float | None
+    recordings: float | None = None
     problem: str | None = None
 
 
@@ -92,12 +95,15 @@ def read(folder: epath.Path, seed: int, measure: Measure) -> RunResult:
             steps.append(int(row["step"]))
             values.append(float(row[measure.name]))
     result = read_result(workdir, {"scores": dict})
-    test = None if result is None else result["scores"]["test"]["exact"][measure.name]
+    test = recordings = None
+    if result is not None:
+        scores = result["scores"]["test"]["exact"]
+        test, recordings = scores[measure.name], scores.get(f"recording_{measure.name}")
     problem = content.problem and (
         f"{workdir / table.METRICS} is not as a run writes it ({content.problem}), so that "
         f"{POINTS} and {PICTURE} lack validations."
     )
-    return RunResult(seed, steps, values, test, problem)
+    return RunResult(seed, steps, values, test, recordings, problem)
 
 
 def paired(differences: Sequence[float]) -> float:
@@ -135,13 +141,29 @@ def markdown(
             commands.append(f"    python {shlex.join(parts)}")
     heading = "The run of seed 0 of each row, in the order of the rows:"
     notes = f"{heading}\n\n" + "\n".join(commands)
-    return f"{pages.markdown(_TITLES, rows)}\n\n{_NOTE}\n\n{notes}"
+    titles = list(_TITLES)
+    if not any(row[_BY_RECORDING] for row in rows):
+        titles.remove(_BY_RECORDING)
+    text = pages.markdown(titles, [[row[title] for title in titles] for row in rows])
+    return f"{text}\n\n{_note(plans)}\n\n{notes}"
+
+
+def _note(plans: Mapping[str, Plan]) -> str:
+    """Returns what the numbers of a table mean."""
+    folds = [
+        _folds(task, model) for task, plan in plans.items() for model in plan.values()
+    ]
+    return f"{_NOTE} {_FOLDS_NOTE}" if any(folds) else _NOTE
 
 
 _NOTE = (
     "Test: mean and standard deviation over the seeds, of the weights with the best validation "
     "loss. p: an exact paired permutation test against the first model, over the seeds that both "
     "have."
+)
+_FOLDS_NOTE = (
+    "Where the seed chooses the fold, mean, deviation and p are those over the folds, each the "
+    "mean of its seeds."
 )
 
 
@@ -151,24 +173,55 @@ def _cells(
     model: Model,
     results: Sequence[RunResult],
     first: Sequence[RunResult],
-) -> list[str]:
-    measure = registry.get(task).measure
-    scores = [run.test for run in results if run.test is not None]
-    pairs = [(run.test, other.test) for run, other in zip(results, first, strict=True)]
-    differences = [a - b for a, b in pairs if a is not None and b is not None]
-    tested = results is not first and len(differences) > 1
-    return [
+) -> dict[str, str]:
+    """Returns the row of a model by the titles of its columns."""
+    measure, folds = registry.get(task).measure, _folds(task, model)
+    scores = {run.seed: run.test for run in results if run.test is not None}
+    differences = {
+        run.seed: scores[run.seed] - run.test
+        for run in first
+        if run.test is not None and run.seed in scores
+    }
+    independent = _by_fold(differences, folds)
+    tested = results is not first and len(independent) > 1
+    by_recording = {
+        run.seed: run.recordings for run in results if run.recordings is not None
+    }
+    cells = (
         f"{task}: {measure.name}",
         name,
         f"{model.config.model.units}",
         f"{model.parameters:,}",
         _steps(model, results),
         f"{1e3 * statistics.mean(model.step_seconds):.3g}",
-        _score(measure, scores),
+        _score(measure, _by_fold(scores, folds)),
+        _score(measure, _by_fold(by_recording, folds)) if by_recording else "",
         f"{len(scores)} of {len(results)}",
-        f"{paired(differences):.3f}" if tested else "",
+        f"{paired(independent):.3f}" if tested else "",
         f"{1e3 * model.token_seconds:.3g}",
-    ]
+    )
+    return dict(zip(_TITLES, cells, strict=True))
+
+
+def _folds(task: str, model: Model) -> int | None:
+    """Returns how many folds the seeds of a model's runs go through; None: all runs have one."""
+    chosen = model.config.data.get("fold") is not None
+    return None if chosen else registry.get(task).folds
+
+
+def _by_fold(values: Mapping[int, float], folds: int | None) -> list[float]:
+    """Returns the mean of each fold's values, or without folds the values.
+
+    The seeds of a fold share its test data, so that they are no independent samples of it.
+
+    Args:
+        values: numbers by the seeds of their runs.
+        folds: how many folds the seeds go through in turn, or None.
+    """
+    groups: dict[int, list[float]] = {}
+    for seed, value in values.items():
+        groups.setdefault(seed % folds if folds else seed, []).append(value)
+    return [statistics.fmean(group) for group in groups.values()]
 
 
 def _steps(model: Model, results: Sequence[RunResult]) -> str:
@@ -208,6 +261,9 @@ def points(plans: Mapping[str, Plan], runs: Runs) -> str:
                 steps = _taken(model, run)
                 seconds = f"{model.seconds(steps):.3f}"
                 rows.append((*start, steps, seconds, "test", run.test))
+                if run.recordings is not None:
+                    place = (*start, steps, seconds, "test recordings")
+                    rows.append((*place, run.recordings))
     return pages.csv_text(rows)
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from configs import anomaly, csv_series, forecast, watch
+from configs import anomaly, baselines, csv_series, forecast, watch
 from trainers.data import co2, recordings, table_series
 from trainers.data import watch as exercises
 from trainers.data.recordings import Recording, SeriesData
@@ -287,6 +287,7 @@ WATCH = SeriesTask(
     measure=WINDOW_ACCURACY,
     data="exercises of the shoulder, recorded by a smartwatch (Burns et al. 2018, seglearn)",
     licence="BSD 3-Clause, as the package seglearn",
+    folds=exercises.FOLDS,
     fields=_FOLD_FIELDS,
 )
 
@@ -299,6 +300,8 @@ ANOMALY = SeriesTask(
     measure=AVERAGE_PRECISION,
     data=WATCH.data,
     licence=WATCH.licence,
+    baselines=baselines.ANOMALY,
+    folds=exercises.FOLDS,
     fields={**_FOLD_FIELDS, "data.normal": TEXT, "data.ahead": COUNT},
 )
 

@@ -91,6 +91,8 @@ class Task:
         fields: fields of the config that this task alone has, by their dotted names.
         search: what `trainers.tune` searches.
         baselines: the settings that `trainers.compare` begins with, by layer.
+        folds: how many folds of its data the seeds choose among in turn, unless `config.data.fold`
+            does; None: the data have none.
         program: the command that trains it.
     """
 
@@ -108,6 +110,7 @@ class Task:
     fields: Mapping[str, Field] = dataclasses.field(default_factory=dict)
     search: Space = dataclasses.field(default_factory=dict)
     baselines: Mapping[str, dict] = dataclasses.field(default_factory=dict)
+    folds: int | None = None
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

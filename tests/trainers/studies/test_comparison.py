@@ -221,6 +221,27 @@ def test_a_number_that_suits_all_is_found_beside_the_first_model_s():
     ]
 
 
+@pytest.mark.parametrize("task", ["watch", "anomaly"])
+def test_layers_of_recordings_get_as_many_parameters(task):
+    names = ("trellis", "lstm", "gru", "tcn", "sru")
+    starts = {name: comparison.starting_config(SETTINGS, task, name) for name in names}
+    shape = registry.get(task).shape(starts["trellis"])
+    count = lambda config: series_models.parameters(config, *shape)  # noqa: E731
+    _, sized = comparison.equal(starts, count, None)
+    sizes = [count(config) for config in sized.values()]
+    assert max(sizes) / min(sizes) - 1 <= 2.1 * comparison.TOLERANCE
+
+
+def test_settings_of_the_user_come_as_near_as_their_units_allow():
+    starts = {
+        name: comparison.starting_config(SETTINGS, "adding", name)
+        for name in ("trellis", "tcn")
+    }
+    count = lambda config: sequence_models.parameters(config, 2, 1)  # noqa: E731
+    _, sized = comparison.equal(starts, count, 11_000, given=("trellis", "tcn"))
+    assert sized["tcn"].model.units == 9
+
+
 def test_a_model_that_cannot_be_made_as_large_is_refused():
     starts = {
         name: comparison.starting_config(SETTINGS, "adding", name)
@@ -482,6 +503,26 @@ def test_points_and_rows():
         in "".join(lines)
     )
     assert comparison_report.draw(plans, runs).axes[0].get_title() == "adding"
+    assert "by recording" not in lines[0] and "fold" not in "".join(lines)
+
+
+def test_seeds_that_choose_folds_count_once_a_fold():
+    """Seeds 0 and 5 of `watch` test the same people."""
+    config = configs.load("watch", "small")
+    plans = {"watch": dict.fromkeys(("trellis", "gru"), Model(config, 50, [0.5], 0.25))}
+    first = [RunResult(seed, [], [], 80.0, 90.0) for seed in (0, 1, 5)]
+    others = zip((0, 1, 5), (70.0, 60.0, 74.0), (85.0, 75.0, 95.0), strict=True)
+    second = [RunResult(seed, [], [], test, whole) for seed, test, whole in others]
+    runs = {("watch", "trellis"): first, ("watch", "gru"): second}
+    text = comparison_report.markdown(epath.Path("F"), SETTINGS, plans, runs)
+    # 72 and 60 by window, 90 and 75 by recording; of two folds both are lower.
+    assert "| 66.00 % ± 8.5 | 82.50 % ± 11 | 3 of 3 | 0.500 |" in text
+    assert "over the folds" in text
+    assert comparison_report.points(plans, runs).count(",test recordings,") == 6
+    one = search.apply(config, {"data.fold": 2})
+    plans = {"watch": dict.fromkeys(("trellis", "gru"), Model(one, 50, [0.5], 0.25))}
+    text = comparison_report.markdown(epath.Path("F"), SETTINGS, plans, runs)
+    assert "| 68.00 % ± 7.2 | 85.00 % ± 10 | 3 of 3 | 0.250 |" in text
 
 
 @pytest.mark.parametrize("damage", [lambda path: path.mkdir(), Path.touch])
