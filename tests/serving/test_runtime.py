@@ -252,7 +252,7 @@ GOOD = {"ids": [[3, 1], [2, 0]], "lengths": [2, 1], "max_length": 3, "seed": 0}
 )
 def test_a_bad_request_is_a_sentence(model, name, bad, expected, monkeypatch):
     cache = model.empty_cache(2)
-    monkeypatch.setattr(model, "_reader", None)  # before anything is computed
+    monkeypatch.setattr(model, "reader", None)  # before anything is computed
     with pytest.raises(ValueError, match=expected) as error:
         model.generate(**{**GOOD, "cache": cache, name: bad})
     assert "\n" not in str(error.value)
