@@ -30,14 +30,14 @@ class Token(NamedTuple):
     """A token that was written.
 
     Attributes:
-        index: its id.
+        token_id: its id.
         text: what it adds to the text, a stop text included.
         log_prob: the model's, whatever the settings make of it.
         likeliest_ids: the most probable tokens in its place, if any were asked for.
         likeliest_log_probs: their log-probabilities.
     """
 
-    index: int
+    token_id: int
     text: str
     log_prob: float
     likeliest_ids: Sequence[int] = ()
@@ -111,7 +111,7 @@ class Row:
         place: how many ids have been read.
         end: how many are to be read.
         compared: how probable the ids are, in the parts in which they were read.
-        after: the most probable tokens after the text, ids and log-probabilities `[K]`.
+        after: the most probable tokens after the text, `K` ids and log-probabilities.
         written: the tokens that continue the text.
         text: what they add to it, up to where a stop text begins.
         outcome: how it ended; None: it has not.
@@ -133,7 +133,7 @@ class Row:
         # The last id of a text that is only scored is a target.
         self.end = len(asked.ids) - (asked.continued is None and not asked.after)
         self.compared: list[Compared] = []
-        self.after: tuple[np.ndarray, np.ndarray] | None = None
+        self.after: tuple[list[int], list[float]] | None = None
         self.written: list[Token] = []
         self.text = ""
         self.outcome = None if self.end else Outcome.READ
@@ -167,25 +167,25 @@ class Row:
                 self.compared.append(compared)
         if self.is_read and self.asked.continued is None:
             ids, values = sampling.likeliest(log_probs[-1:], self.asked.after)
-            self.after = ids[0], values[0]
+            self.after = ids[0].tolist(), values[0].tolist()
             self.outcome = Outcome.READ
 
     def write(
         self,
-        index: int,
+        token_id: int,
         log_prob: float,
         likeliest_ids: Sequence[int] = (),
         likeliest_log_probs: Sequence[float] = (),
     ) -> None:
         """Adds a token to the text; see `Token`."""
-        piece = self._tokenizer.piece(self._last, index)
-        self._last = index
+        piece = self._tokenizer.piece(self._last, token_id)
+        self._last = token_id
         text = self.text + piece
         begin = first_stop(text, len(self.text), self._stops) if self._stops else None
         self.text = text[:begin]
-        token = Token(index, piece, log_prob, likeliest_ids, likeliest_log_probs)
+        token = Token(token_id, piece, log_prob, likeliest_ids, likeliest_log_probs)
         self.written.append(token)
-        if begin is not None or index in self._stop_ids:
+        if begin is not None or token_id in self._stop_ids:
             self.outcome = Outcome.STOP
         elif len(self.written) == self._most:
             self.outcome = Outcome.LENGTH

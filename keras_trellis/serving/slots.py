@@ -120,6 +120,7 @@ class _Batch:
         self.rows: list[Row] = []
         self._ids = np.zeros(0, np.int32)  # the next one of each row
         self._cache = model.empty_cache(0)
+        self._noise: Noise | None = None
         self._arrange()
 
     def add(self, rows: Sequence[Row]) -> None:
@@ -199,7 +200,7 @@ class _Batch:
 
     def _arrange(self) -> None:
         """Joins the settings of all rows, after some have come or gone."""
-        self._noise: Noise | None = None
+        self._noise = None
         asked = [row.asked.continued for row in self.rows]
         greedy = Sampling(
             temperature=np.zeros(1, np.float32),

@@ -89,8 +89,8 @@ class Worker:
         with self._changed:
             if self._closing or not self.is_alive():
                 raise ClosedError("the worker has ended" if self.error else "closing")
-            free = max(self._slots.free - len(self._waiting), 0)
-            if len(self._waiting) + len(rows) - free > self._most_waiting:
+            waiting = len(self._waiting) + len(rows) - self._slots.free
+            if waiting > self._most_waiting:
                 raise FullError(f"{len(self._waiting)} rows wait for a slot")
             self._waiting += rows
             self._changed.notify()
@@ -114,14 +114,18 @@ class Worker:
     def _run(self) -> None:
         try:
             while self._admit():
-                busy = self.busy
-                self.began = begin = time.monotonic()
-                news = self._slots.step()
-                self._observer.step(time.monotonic() - begin, busy)
-                self.began = None
-                self._tell(news)
+                if self.busy:
+                    self._step()
         except BaseException as error:
             self._fail(error)
+
+    def _step(self) -> None:
+        busy = self.busy
+        self.began = begin = time.monotonic()
+        news = self._slots.step()
+        self._observer.step(time.monotonic() - begin, busy)
+        self.began = None
+        self._tell(news)
 
     def _admit(self) -> bool:
         """Gives free slots to rows that wait; returns whether there is, or may be, more to do."""

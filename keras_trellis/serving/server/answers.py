@@ -104,14 +104,14 @@ class Choice:
             for piece, log_prob, likeliest in self._read_tokens():
                 self._add(answer, piece, log_prob, likeliest)
         if self._sent > len(tokens):
-            before = self._row.written[self._sent - len(tokens) - 1].index
+            before = self._row.written[self._sent - len(tokens) - 1].token_id
         elif len(self._prompt.ids):
             before = int(self._prompt.ids[-1])
         for token in tokens:
             pairs = zip(token.likeliest_ids, token.likeliest_log_probs, strict=True)
             likeliest = {self._tokenizer.piece(before, i): value for i, value in pairs}
             self._add(answer, token.text, token.log_prob, likeliest)
-            before = token.index
+            before = token.token_id
         return answer
 
     def _add(

@@ -22,6 +22,7 @@ KEY = "KERAS_TRELLIS_KEY"
 
 _REFUSED = 2  # the exit status of a command that cannot be carried out
 _FILES = 256  # open files beside those of connections
+_BACKLOG = 2048  # connections that wait to be accepted
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -115,6 +116,8 @@ def _listening(host: str, port: int) -> socket.socket:
     `socket.create_server` would make one that asyncio does not know for TCP, and whose answers
     would wait for the client's acknowledgements.
     """
+    if not 0 <= port < 2**16:
+        raise ValueError(f"`port` must be from 0 to 65535. Received: --port={port}")
     listening = None
     try:
         addresses = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
@@ -122,7 +125,8 @@ def _listening(host: str, port: int) -> socket.socket:
         listening = socket.socket(family, kind, protocol)
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listening.bind(address)
-    except (OSError, OverflowError, UnicodeError) as error:
+        listening.listen(_BACKLOG)
+    except (OSError, UnicodeError) as error:
         if listening is not None:
             listening.close()
         raise OSError(f"--host={host} --port={port}: {error}") from error

@@ -70,10 +70,9 @@ class Limits:
         """Returns a line for each limit."""
         lines = []
         for field in dataclasses.fields(self):
-            value = getattr(self, field.name)
-            lines.append(
-                f"  {_flag(field.name):<16} {value:<7} {field.metadata['meaning']}"
-            )
+            value = f"{getattr(self, field.name):.10g}"
+            meaning = field.metadata["meaning"]
+            lines.append(f"  {_flag(field.name):<16} {value:<7} {meaning}")
         return "\n".join(lines)
 
 
