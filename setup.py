@@ -32,8 +32,8 @@ EXTRAS = {
     "serve": [
         "fastapi>=0.132",  # which refuses bodies that are not sent as JSON
         "numpy>=1.26",
-        "onnxruntime",
-        "prometheus-client",
+        "onnxruntime>=1.20",
+        "prometheus-client>=0.20",
         "uvicorn>=0.30",
     ],
     "test": [
