@@ -48,8 +48,8 @@ def measure(load: Load, rounds: int) -> Facts:
     """Measures a batch and the clients, in turns; sees that the answers are the same.
 
     Returns:
-        tokens a second of either, round by round, and the seconds of each answer of `/v1/models`
-        meanwhile.
+        tokens a second of either, and a second of the processor, round by round, and the seconds of
+        each answer of `/v1/models` meanwhile.
 
     Raises:
         AssertionError: an answer is another one than the batch's.
@@ -62,22 +62,38 @@ def measure(load: Load, rounds: int) -> Facts:
     prompts = load.prompts(model.tokenizer.tokens[2:])
     how = {"max_length": load.new_tokens, "forbidden_ids": [-1]}
     facts: Facts = {"batch": [], "server": [], "models_seconds": []}
+    facts |= {"batch_processor": [], "server_processor": []}
     tokens = load.clients * load.new_tokens
+    asked_tokens = load.requests * tokens
     with _server(load.folder) as port:
         for number in range(rounds + 1):  # the first one warms up
-            begin = time.perf_counter()
+            begin, processor = time.perf_counter(), time.process_time()
             answer = model.complete(prompts, seed=np.arange(load.clients), **how)
-            batch = tokens / (time.perf_counter() - begin)
+            batch = time.perf_counter() - begin
+            batch_processor = time.process_time() - processor
             with _models(port) as seconds:
-                begin = time.perf_counter()
+                begin, processor = time.perf_counter(), _processor_seconds(port)
                 texts = _asked(port, load, prompts)
-                server = load.requests * tokens / (time.perf_counter() - begin)
+                server = time.perf_counter() - begin
+                server_processor = _processor_seconds(port) - processor
             assert all(text == answer.text for text in texts), "another answer"
             if number:
-                facts["batch"].append(batch)
-                facts["server"].append(server)
+                facts["batch"].append(tokens / batch)
+                facts["batch_processor"].append(tokens / batch_processor)
+                facts["server"].append(asked_tokens / server)
+                facts["server_processor"].append(asked_tokens / server_processor)
                 facts["models_seconds"] += seconds
     return facts
+
+
+def _processor_seconds(port: int) -> float:
+    connection = http.client.HTTPConnection("127.0.0.1", port)
+    connection.request("GET", "/metrics")
+    text = connection.getresponse().read().decode()
+    connection.close()
+    match = re.search(r"^process_cpu_seconds_total (\S+)$", text, re.MULTILINE)
+    assert match is not None, "this system does not tell"
+    return float(match[1])
 
 
 def _asked(port: int, load: Load, prompts: Sequence[str]) -> list[list[str]]:

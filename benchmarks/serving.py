@@ -467,10 +467,17 @@ def start_table(rows: Sequence[Facts]) -> str:
 
 def clients_table(row: Facts) -> str:
     """Returns what clients get of a server as a Markdown table."""
-    ratios = [
-        server / batch
-        for server, batch in zip(row["server"], row["batch"], strict=True)
-    ]
+    ratios = {
+        f"ratio{kind}": report.spread(
+            [
+                server / batch
+                for server, batch in zip(
+                    row[f"server{kind}"], row[f"batch{kind}"], strict=True
+                )
+            ]
+        )
+        for kind in ("", "_processor")
+    }
     seconds = row["models_seconds"]
     columns: report.Columns = {
         "": lambda row: row["title"],
@@ -481,12 +488,13 @@ def clients_table(row: Facts) -> str:
             statistics.median(row["server"])
         ),
         "ratio: min, median, max": lambda row: report.spread_cell("ratio", row),
+        "of the processor": lambda row: report.spread_cell("ratio_processor", row),
         "`/v1/models`: median, ms": lambda row: report.number(
             1e3 * statistics.median(seconds), 1
         ),
         "p99, ms": lambda row: report.number(1e3 * percentile(seconds, 99), 1),
     }
-    return report.table([{**row, "ratio": report.spread(ratios)}], columns)
+    return report.table([{**row, **ratios}], columns)
 
 
 def starts(setting: Setting, here: report.Row) -> tuple[list[Facts], dict[str, str]]:

@@ -32,6 +32,7 @@ class Metrics:
         failures: Callable[[], float],
     ) -> None:
         self._registry = registry = prometheus_client.CollectorRegistry()
+        prometheus_client.ProcessCollector(registry=registry)
         self._requests = Counter(
             "keras_trellis_requests",
             "Requests answered.",
