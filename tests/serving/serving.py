@@ -68,9 +68,13 @@ class Server:
         return answer
 
     def metric(self, name):
-        """Returns the value of a metric, which has no labels."""
+        """Returns the value of a metric of ours, which has no labels."""
+        return self.measured(f"keras_trellis_{name}")
+
+    def measured(self, name):
+        """Returns the value of any metric without labels."""
         _, _, text = self.ask("/metrics")
-        return float(re.search(rf"^keras_trellis_{name} (\S+)$", text, re.M)[1])
+        return float(re.search(rf"^{name} (\S+)$", text, re.MULTILINE)[1])
 
     def stop(self, number=signal.SIGTERM, timeout=60):
         """Ends the process; returns its exit status."""

@@ -258,6 +258,14 @@ def test_a_bad_request_is_a_sentence(model, name, bad, expected, monkeypatch):
     assert "\n" not in str(error.value)
 
 
+@pytest.mark.parametrize("temperature", [1e300, 2**64 - 1])
+def test_a_temperature_beyond_float32_writes_nothing_forbidden(model, temperature):
+    forbidden = [*range(1, 12)]
+    cache = model.empty_cache(2)
+    settings = {"temperature": temperature, "forbidden_ids": forbidden}
+    assert not model.generate(**GOOD, cache=cache, **settings).ids.any()
+
+
 def test_a_cache_of_another_batch_or_shape(model):
     with pytest.raises(ValueError, match=r"`cache_inputs` must be .*\[2, 2, 4\]"):
         model.generate(**GOOD, cache=model.empty_cache(1))
