@@ -296,6 +296,7 @@ def test_another_name_of_this_machine_is_refused(server):
         ("evil.example", 403),
         ("localhost:1", 200),
         ("[::1]:80", 200),
+        ("[", 403),
     ):
         received, headers, _ = server.ask("/v1/models", Host=name)
         assert received == status
@@ -390,6 +391,10 @@ def test_metrics_and_the_description(server):
     assert 'keras_trellis_requests_total{path="/score",status="200"}' in text
     description = server.answer("/openapi.json")
     assert "/v1/completions" in description["paths"]
+    for path in ("/v1/completions", "/score", "/next", "/tokenize"):
+        answers = description["paths"][path]["post"]["responses"]
+        assert answers.keys() == {"200", "400", "429", "504"}
+        assert "example" in answers["200"]["content"]["application/json"]
     schemas = description["components"]["schemas"]
     example = schemas["CompletionRequest"]["example"]
     assert example.keys() <= schemas["CompletionRequest"]["properties"].keys()

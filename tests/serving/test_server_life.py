@@ -218,3 +218,24 @@ def test_a_deadline_and_a_worker_that_fails(service, monkeypatch):
     assert "the worker has ended" in after.json()["error"]["message"]
     assert health.status_code == 503
     assert health.json() == {"status": "the worker has ended: MemoryError"}
+
+
+def test_a_step_that_does_not_end_keeps_nobody_waiting(service, monkeypatch):
+    stuck, reader = threading.Event(), service.versions.current.model.reader
+    step = reader.step
+
+    def wait(ids, cache):
+        stuck.wait(30)
+        return step(ids, cache)
+
+    monkeypatch.setattr(reader, "step", wait)
+
+    async def ask(client):
+        try:
+            body = {**ASKED, "model": "tied"}
+            return await client.post("/v1/completions", json=body)
+        finally:
+            stuck.set()
+
+    answer = asyncio.run(asked_in_process(service, ask))
+    assert answer.status_code == 504

@@ -19,7 +19,7 @@ from starlette.responses import JSONResponse, Response, StreamingResponse
 
 from keras_trellis.serving.server import answers, schemas
 from keras_trellis.serving.server.answers import Choice, Json
-from keras_trellis.serving.server.errors import ApiError, of_validation
+from keras_trellis.serving.server.errors import ApiError, validation_error
 from keras_trellis.serving.server.guard import ClientGoneError, Guard, Listener
 from keras_trellis.serving.server.service import Service, Work, cancel
 
@@ -31,6 +31,11 @@ _ERRORS: dict[int | str, dict[str, Any]] = {
     429: {"model": schemas.ErrorAnswer, "description": "The queue is full."},
     504: {"model": schemas.ErrorAnswer, "description": "The deadline has passed."},
 }
+
+
+def _responses(path: str) -> dict[int | str, dict[str, Any]]:
+    example = {"application/json": {"example": schemas.ANSWERS[path]}}
+    return {200: {"content": example}, **_ERRORS}
 
 
 def make_app(service: Service, key: str | None, local: bool) -> Guard:
@@ -48,15 +53,26 @@ def make_app(service: Service, key: str | None, local: bool) -> Guard:
         docs_url=None,  # pages that fetch their scripts from elsewhere
         redoc_url=None,
     )
-    app.add_exception_handler(ApiError, _of_api)
-    app.add_exception_handler(ClientGoneError, _of_nobody)
-    app.add_exception_handler(RequestValidationError, _of_fields)
-    app.add_exception_handler(HTTPException, _of_http)
-    app.add_exception_handler(Exception, _of_server)
+    app.add_exception_handler(ApiError, _refuse)
+    app.add_exception_handler(ClientGoneError, _end_unread)
+    app.add_exception_handler(RequestValidationError, _refuse_fields)
+    app.add_exception_handler(HTTPException, _refuse_http)
+    app.add_exception_handler(Exception, _fail)
     _add_openai(app, service)
     _add_texts(app, service)
     _add_state(app, service)
+    _describe_errors(app)
     return Guard(app, service.limits, key, local, service.metrics.answered)
+
+
+def _describe_errors(app: FastAPI) -> None:
+    """Takes the errors out of the description that FastAPI would send, which are ours here."""
+    description = app.openapi()  # which it keeps
+    for methods in description["paths"].values():
+        for method in methods.values():
+            method["responses"].pop("422", None)
+    for name in ("HTTPValidationError", "ValidationError"):
+        description["components"]["schemas"].pop(name, None)
 
 
 def _lifespan(service: Service) -> Any:
@@ -89,7 +105,7 @@ def _add_openai(app: FastAPI, service: Service) -> None:
         _check_name(service, name)
         return JSONResponse(_described(service))
 
-    @app.post("/v1/completions", responses=_ERRORS)
+    @app.post("/v1/completions", responses=_responses("/v1/completions"))
     async def completions(
         request: Request, asked: schemas.CompletionRequest
     ) -> Response:
@@ -122,7 +138,7 @@ def _add_openai(app: FastAPI, service: Service) -> None:
 
 
 def _add_texts(app: FastAPI, service: Service) -> None:
-    @app.post("/score", responses=_ERRORS)
+    @app.post("/score", responses=_responses("/score"))
     async def score(request: Request, asked: schemas.ScoreRequest) -> Response:
         """Tells how probable each token of texts is, given those before it."""
         listener = request.state.listener
@@ -139,7 +155,7 @@ def _add_texts(app: FastAPI, service: Service) -> None:
         answer = {"separator": separator, "scores": scores}
         return await _as_json({**_version(service, work), **answer}, work)
 
-    @app.post("/next", responses=_ERRORS)
+    @app.post("/next", responses=_responses("/next"))
     async def following(request: Request, asked: schemas.NextRequest) -> Response:
         """Lists the most probable tokens after texts."""
         listener = request.state.listener
@@ -157,7 +173,7 @@ def _add_texts(app: FastAPI, service: Service) -> None:
         ]
         return JSONResponse({**_version(service, work), "next": lists})
 
-    @app.post("/tokenize", responses=_ERRORS)
+    @app.post("/tokenize", responses=_responses("/tokenize"))
     async def tokenize(asked: schemas.TokenizeRequest) -> Response:
         """Cuts texts into the tokens that the model reads."""
         served = service.versions.current
@@ -312,17 +328,17 @@ def _prompts(prompt: Any) -> list[Any]:
     return prompt
 
 
-async def _of_api(request: Request, error: Exception) -> Response:
+async def _refuse(request: Request, error: Exception) -> Response:
     assert isinstance(error, ApiError)
     return error.response()
 
 
-async def _of_fields(request: Request, error: Exception) -> Response:
+async def _refuse_fields(request: Request, error: Exception) -> Response:
     assert isinstance(error, RequestValidationError)
-    return of_validation(error.errors()).response()
+    return validation_error(error.errors()).response()
 
 
-async def _of_http(request: Request, error: Exception) -> Response:
+async def _refuse_http(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     message = str(error.detail)
     if error.status_code == 404:
@@ -330,9 +346,9 @@ async def _of_http(request: Request, error: Exception) -> Response:
     return ApiError(error.status_code, message, headers=error.headers).response()
 
 
-async def _of_nobody(request: Request, error: Exception) -> Response:
+async def _end_unread(request: Request, error: Exception) -> Response:
     return Response(status_code=_GONE)
 
 
-async def _of_server(request: Request, error: Exception) -> Response:
+async def _fail(request: Request, error: Exception) -> Response:
     return ApiError(500, "the server has an error of its own").response()

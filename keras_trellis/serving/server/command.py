@@ -34,7 +34,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     _add_flags(serving)
     options = parser.parse_args(arguments)
     try:
-        _serve(options, settings.of_flags(options))
+        _serve(options, settings.from_flags(options))
     except (ManifestError, ValueError, OSError, ImportError) as error:
         print(f"keras-trellis: {error}", file=sys.stderr)
         return _REFUSED

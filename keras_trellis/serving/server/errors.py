@@ -53,7 +53,16 @@ class ApiError(Exception):
         return JSONResponse(self.body(), self.status, self.headers)
 
 
-def of_validation(errors: Sequence[Mapping[str, Any]]) -> ApiError:
+def late(seconds: float) -> ApiError:
+    """Returns what a request is told whose deadline has passed."""
+    message = (
+        f"the answer takes longer than {seconds:g} seconds; ask for less, or see --deadline of the "
+        "server"
+    )
+    return ApiError(504, message)
+
+
+def validation_error(errors: Sequence[Mapping[str, Any]]) -> ApiError:
     """Returns the first of the errors of a request's fields as the API tells it."""
     first = errors[0]
     place = [part for part in first["loc"] if part != "body"]

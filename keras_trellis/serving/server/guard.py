@@ -12,11 +12,14 @@ from urllib.parse import urlsplit
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from keras_trellis.serving.server.errors import ApiError
+from keras_trellis.serving.server.errors import ApiError, late
 from keras_trellis.serving.server.settings import Limits
 
 OPEN = ("/healthz", "/readyz")
 """Paths that are answered without a key."""
+
+
+_LEEWAY = 2.0  # seconds for a step to end that began before a deadline
 
 
 class ClientGoneError(Exception):
@@ -26,14 +29,18 @@ class ClientGoneError(Exception):
 class Listener:
     """Whom news of a request's rows concern.
 
+    Args:
+        seconds: for the answer, from now.
+
     Attributes:
         gone: whether the client has left.
         deadline: until when the answer is wanted, by `time.monotonic`.
     """
 
-    def __init__(self, deadline: float) -> None:
+    def __init__(self, seconds: float) -> None:
         self.gone = False
-        self.deadline = deadline
+        self.deadline = time.monotonic() + seconds
+        self._seconds = seconds
         self._news = asyncio.Event()
 
     def wake(self) -> None:
@@ -41,8 +48,16 @@ class Listener:
         self._news.set()
 
     async def wait(self) -> None:
-        """Waits for news."""
-        await self._news.wait()
+        """Waits for news.
+
+        Raises:
+            ApiError: there is none, not even that a row is late: its step does not end.
+        """
+        left = self.deadline + _LEEWAY - time.monotonic()
+        try:
+            await asyncio.wait_for(self._news.wait(), max(left, 0))
+        except asyncio.TimeoutError:
+            raise late(self._seconds) from None
         self._news.clear()
 
 
@@ -100,7 +115,7 @@ class Guard:
             return
         if body is None:  # the client has left
             return
-        listener = Listener(time.monotonic() + self._limits.deadline)
+        listener = Listener(self._limits.deadline)
         scope.setdefault("state", {})["listener"] = listener
         watch = asyncio.create_task(_watch(receive, listener))
         try:
@@ -162,11 +177,10 @@ class Guard:
 
 
 def _check_host(host: str) -> None:
-    name = urlsplit(f"//{host}").hostname or ""
-    if name == "localhost":
-        return
     try:
-        ipaddress.ip_address(name)
+        name = urlsplit(f"//{host}").hostname or ""
+        if name != "localhost":
+            ipaddress.ip_address(name)
     except ValueError:
         message = (
             "a server that listens on this machine alone must be named by localhost or by an "

@@ -149,3 +149,61 @@ class ErrorAnswer(BaseModel):
     """The answer to what cannot be answered."""
 
     error: ErrorDetails
+
+
+ANSWERS: dict[str, Any] = {
+    "/v1/completions": {
+        "id": "cmpl-0123456789abcdef01234567",
+        "object": "text_completion",
+        "created": 1_790_000_000,
+        "model": "pydoc",
+        "system_fingerprint": "1-4366858231201804",
+        "choices": [
+            {
+                "index": 0,
+                "text": "\nthe module",
+                "logprobs": {
+                    "tokens": ["\n", "the", " module"],
+                    "token_logprobs": [-1.8, -2.1, -4.0],
+                    "top_logprobs": [{"\n": -1.8}, {"the": -2.1}, {" following": -3.6}],
+                    "text_offset": [0, 1, 4],
+                },
+                "finish_reason": "length",
+            }
+        ],
+        "usage": {"prompt_tokens": 3, "completion_tokens": 3, "total_tokens": 6},
+    },
+    "/score": {
+        "model": "pydoc",
+        "version": "1",
+        "separator": " ",
+        "scores": [
+            {
+                "tokens": ["the", "<unk>"],
+                "words": ["the", "zebra"],
+                "nll": [2.03, 2.51],
+                "ranks": [2, 3],
+                "likeliest": [
+                    [{"token": "*", "log_prob": -1.9}],
+                    [{"token": "module", "log_prob": -2.2}],
+                ],
+                "total": 4.54,
+                "count": 2,
+                "unknown": 1,
+            }
+        ],
+    },
+    "/next": {
+        "model": "pydoc",
+        "version": "1",
+        "next": [[{"token": "is", "log_prob": -1.8}, {"token": ".", "log_prob": -2.0}]],
+    },
+    "/tokenize": {
+        "model": "pydoc",
+        "version": "1",
+        "ids": [[4, 10]],
+        "words": [["the", "zebra"]],
+        "unknown": [1],
+    },
+}
+"""An example of each answer; its numbers are made up."""

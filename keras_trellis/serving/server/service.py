@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import secrets
 import time
 from collections.abc import Callable, Sequence
@@ -15,7 +16,7 @@ from starlette.concurrency import run_in_threadpool
 from keras_trellis.serving import manifest
 from keras_trellis.serving.rows import Asked, Outcome, Row, continuations
 from keras_trellis.serving.runtime import LanguageModel
-from keras_trellis.serving.server.errors import ApiError
+from keras_trellis.serving.server.errors import ApiError, late
 from keras_trellis.serving.server.guard import ClientGoneError, Listener
 from keras_trellis.serving.server.metrics import Metrics
 from keras_trellis.serving.server.schemas import CompletionRequest
@@ -270,11 +271,7 @@ class Service:
         """Raises ApiError if a row has ended without an answer."""
         for row in rows:
             if row.outcome is Outcome.LATE:
-                message = (
-                    f"the answer takes longer than {self.limits.deadline:g} seconds; ask for less, "
-                    "or see --deadline of the server"
-                )
-                raise ApiError(504, message)
+                raise late(self.limits.deadline)
             if row.outcome is Outcome.FAILED:
                 raise ApiError(500, "the model has failed; the server needs a restart")
             if row.outcome is Outcome.CANCELLED:
@@ -294,7 +291,8 @@ class Service:
 
     def _deliver(self, rows: Sequence[Row]) -> None:
         assert self._loop is not None
-        self._loop.call_soon_threadsafe(_wake, rows)
+        with contextlib.suppress(RuntimeError):  # it is closed: nobody waits any more
+            self._loop.call_soon_threadsafe(_wake, rows)
 
     def _check_completion(
         self, request: CompletionRequest, prompts: Sequence[Prompt], count: int

@@ -88,7 +88,7 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
         )
 
 
-def of_flags(options: argparse.Namespace) -> Limits:
+def from_flags(options: argparse.Namespace) -> Limits:
     """Returns the limits that flags say.
 
     Raises:
