@@ -202,12 +202,15 @@ def fuzz(folder: str, requests: int, seed: int) -> None:
     server = Server(folder, *FLAGS)
     cases = Cases(folder.rstrip("/").rpartition("/")[2], seed)
     tenth = max(requests // 10, 1)
-    ask(server, model, cases, range(tenth))
-    before = server.measured("process_resident_memory_bytes")
-    ask(server, model, cases, range(tenth, requests))
-    grown = server.measured("process_resident_memory_bytes") - before
-    assert server.answer("/healthz") == {"status": "ok"}
-    assert server.stop() == 0 and "Traceback" not in server.printed, server.printed
+    try:
+        ask(server, model, cases, range(tenth))
+        before = server.measured("process_resident_memory_bytes")
+        ask(server, model, cases, range(tenth, requests))
+        grown = server.measured("process_resident_memory_bytes") - before
+        assert server.answer("/healthz") == {"status": "ok"}
+    finally:
+        status = server.stop()
+    assert status == 0 and "Traceback" not in server.printed, server.printed
     print(f"seed {seed}: {requests} cases; memory grew by {grown / 2**20:.1f} MiB")
     assert grown < GROWTH
 
