@@ -17,7 +17,7 @@ setup: .venv/stamp
 	@echo "Building .venv (2 GB, TensorFlow above all; a few minutes)"
 	@$(PYTHON) -m venv .venv
 	@$(BIN)/python -m pip install -qq --upgrade pip
-	@$(BIN)/python -m pip install -qq --editable '.[trainers,tune,series,serving,beam,s3,gcs,test,lint,benchmarks,docs]'
+	@$(BIN)/python -m pip install -qq --editable '.[trainers,tune,series,serving,serve,beam,s3,gcs,test,lint,benchmarks,docs]'
 	@touch $@
 
 train: setup

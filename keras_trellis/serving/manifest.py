@@ -52,7 +52,8 @@ def write(
     for path in sorted(folder.rglob("*")):
         if path.is_file():
             name = path.relative_to(folder).as_posix()
-            files[name] = {"bytes": path.stat().st_size, "sha256": _sha256(path)}
+            size, digest = _measured(path)
+            files[name] = {"bytes": size, "sha256": digest}
     entries = {
         "format": FORMAT,
         "kind": kind,
@@ -117,10 +118,11 @@ def check(folder: Path, manifest: Manifest, names: Iterable[str] | None = None) 
         if not path.is_file():
             raise ManifestError(f"{path} is missing: {NAME} lists it")
         expected = manifest.files[name]
-        if path.stat().st_size != expected["bytes"]:
-            size = f"{expected['bytes']:,} bytes. Received: {path.stat().st_size:,}"
-            raise ManifestError(f"{path} must have {size}: it is not the file written")
-        if _sha256(path) != expected["sha256"]:
+        size, digest = _measured(path)
+        if size != expected["bytes"]:
+            sizes = f"{expected['bytes']:,} bytes. Received: {size:,}"
+            raise ManifestError(f"{path} must have {sizes}: it is not the file written")
+        if digest != expected["sha256"]:
             raise ManifestError(
                 f"{path} must have the SHA-256 that {NAME} lists, {expected['sha256'][:12]}...: "
                 "it has been changed or damaged"
@@ -149,9 +151,11 @@ def newest(path: str | os.PathLike[str]) -> Path:
     return versions[max(versions)]
 
 
-def _sha256(path: Path) -> str:
-    digest = hashlib.sha256()
+def _measured(path: Path) -> tuple[int, str]:
+    """Returns the size of a file, and its SHA-256."""
+    size, digest = 0, hashlib.sha256()
     with path.open("rb") as file:
         while block := file.read(_BLOCK):
+            size += len(block)
             digest.update(block)
-    return digest.hexdigest()
+    return size, digest.hexdigest()

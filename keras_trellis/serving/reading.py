@@ -51,6 +51,27 @@ class Reader:
         log_probs = answer.pop("log_probs")
         return Prediction(log_probs, {**answer, FINGERPRINT: cache[FINGERPRINT]})
 
+    def chunk(
+        self, ids: np.ndarray, mask: np.ndarray, cache: Mapping[str, np.ndarray]
+    ) -> Prediction:
+        """Reads up to `CHUNK` tokens a row.
+
+        Args:
+            ids: `[B, CHUNK]`.
+            mask: bool `[B, CHUNK]`, which of them count: the first ones of each row.
+            cache: what came before.
+
+        Returns:
+            log-probabilities `[B, CHUNK, V]` of what follows each, and the next cache.
+        """
+        answer = self._chunk({"ids": ids, "mask": mask, **cache})
+        log_probs = answer.pop("log_probs")
+        return Prediction(log_probs, {**answer, FINGERPRINT: cache[FINGERPRINT]})
+
+    def most_rows(self, size: int) -> int:
+        """Returns how many rows of so many tokens one call may have."""
+        return max(_RETURNED // (size * self._size), 1)
+
     def read(
         self,
         ids: np.ndarray,
@@ -77,7 +98,11 @@ class Reader:
             valid = places < lengths[rows, None]
             chunk = padded[rows, begin : begin + size]
             given = {name: value[rows] for name, value in cache.items()}
-            answer, after = self._call(chunk, valid, given)
+            if size == 1:
+                last, after = self.step(chunk[:, 0], given)
+                answer = last[:, None]
+            else:
+                answer, after = self.chunk(chunk, valid, given)
             for name, value in after.items():
                 cache[name][rows] = value
             if visit is not None and valid.any():
@@ -95,17 +120,7 @@ class Reader:
         while begin < width:
             rows = np.flatnonzero((lengths > begin) | (begin == 0))
             size = 1 if width - begin <= _STEPS and lengths[rows].all() else CHUNK
-            most = max(_RETURNED // (size * self._size), 1)
+            most = self.most_rows(size)
             for first in range(0, len(rows), most):
                 yield rows[first : first + most], begin, size
             begin += size
-
-    def _call(
-        self, ids: np.ndarray, valid: np.ndarray, cache: Arrays
-    ) -> tuple[np.ndarray, Arrays]:
-        """Returns the log-probabilities `[R, n, V]` after ids `[R, n]`, and the next cache."""
-        if valid.shape[1] == 1:
-            log_probs, after = self.step(ids[:, 0], cache)
-            return log_probs[:, None], after
-        after = self._chunk({"ids": ids, "mask": valid, **cache})
-        return after.pop("log_probs"), after

@@ -18,6 +18,7 @@ from keras_trellis.serving.sampling import Sampling
 # In `forbidden_ids`, beside ids of the vocabulary.
 _UNKNOWN, _NOTHING = -1, -2
 _INT64 = 2**63
+_LARGEST = np.finfo(np.float32).max
 
 
 class Settings(NamedTuple):
@@ -126,7 +127,8 @@ class Vocabulary:
         require("top_p", top_p, (top_p > 0) & (top_p <= 1), "in (0, 1]")
         seed = _per_row("seed", given["seed"], rows)
         return Sampling(
-            temperature=temperature.astype(np.float32),
+            # An infinite divisor would make NaN of minus infinity.
+            temperature=np.minimum(temperature, _LARGEST).astype(np.float32),
             top_k=np.where(top_k == 0, self.size, np.minimum(top_k, self.size)),
             top_p=top_p.astype(np.float32),
             seed=seed,
@@ -160,11 +162,13 @@ def _integers(name: str, value: Any, kinds: str = "iu") -> np.ndarray:
     if values.dtype.kind not in kinds:
         what = "numbers" if "f" in kinds else "integers of 64 bits"
         raise ValueError(f"`{name}` must be {what}. Received: {value!r}")
+    if "f" in kinds:
+        return values.astype(np.float64)
     if values.dtype.kind == "u" and values.size and values.max() >= _INT64:
         raise ValueError(
             f"`{name}` must be integers of 64 bits. Received: {values.max()}"
         )
-    return values.astype(np.float64 if values.dtype.kind == "f" else np.int64)
+    return values.astype(np.int64)
 
 
 def _per_row(name: str, value: Any, rows: int, kinds: str = "iu") -> np.ndarray:

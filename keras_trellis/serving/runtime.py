@@ -103,6 +103,8 @@ class LanguageModel:
     Attributes:
         tokenizer: its tokens.
         fingerprint: that of its caches.
+        reader: reads ids that have been checked.
+        vocabulary: checks requests.
     """
 
     def __init__(self, folder: Path, entries: manifest.Manifest, threads: int) -> None:
@@ -113,13 +115,13 @@ class LanguageModel:
         step, chunk = (
             Session(folder / f"{name}.onnx", threads) for name in ("step", "chunk")
         )
-        self._reader = Reader(step, chunk, size)
-        self._vocabulary = Vocabulary(size, self.tokenizer.unknown_id)
+        self.reader = Reader(step, chunk, size)
+        self.vocabulary = Vocabulary(size, self.tokenizer.unknown_id)
 
     @property
     def vocabulary_size(self) -> int:
         """The number of tokens, V."""
-        return self._vocabulary.size
+        return self.vocabulary.size
 
     def tokenize(self, texts: Sequence[str]) -> Encoded:
         """Returns the ids of texts, how many there are, their words, and how many are unknown."""
@@ -132,7 +134,7 @@ class LanguageModel:
             ids: the ids; negative ones add nothing.
             before: the token before them; None: a line break.
         """
-        ids = self._vocabulary.tokens("ids", np.ravel(ids), least=-1)
+        ids = self.vocabulary.tokens("ids", np.ravel(ids), least=-1)
         before = self.tokenizer.eos_id if before is None else before
         return self.tokenizer.decode(before, ids.tolist())
 
@@ -147,8 +149,8 @@ class LanguageModel:
             ids: `[B, T]`, at most 65,536 tokens.
             lengths: `[B]`, how many of a row count; 0 for an empty prompt.
         """
-        ids, lengths = self._vocabulary.rows(ids, lengths, least=0, most=MOST_TOKENS)
-        return self._reader.read(ids, lengths, self.empty_cache(len(ids)))
+        ids, lengths = self.vocabulary.rows(ids, lengths, least=0, most=MOST_TOKENS)
+        return self.reader.read(ids, lengths, self.empty_cache(len(ids)))
 
     def step(self, ids: Any, cache: Mapping[str, np.ndarray]) -> Prediction:
         """Reads one token a row, at a cost that does not grow with the text.
@@ -157,10 +159,10 @@ class LanguageModel:
             ids: `[B]`.
             cache: of an earlier call.
         """
-        ids = self._vocabulary.tokens("ids", ids)
+        ids = self.vocabulary.tokens("ids", ids)
         if ids.ndim != 1:
             raise ValueError(f"`ids` must be of shape [B]. Received: {list(ids.shape)}")
-        return self._reader.step(ids, self._caches.checked(cache, len(ids)))
+        return self.reader.step(ids, self._caches.checked(cache, len(ids)))
 
     def score(self, texts: Sequence[str], alternatives: Any = 0) -> Scores:
         """Scores texts, each token given those before it and the line break before the text.
@@ -200,8 +202,8 @@ class LanguageModel:
             lengths: `[B]`, how many of a row count.
             alternatives: see `score`.
         """
-        ids, lengths = self._vocabulary.rows(ids, lengths, least=0)
-        asked = self._vocabulary.alternatives(alternatives, len(ids))
+        ids, lengths = self.vocabulary.rows(ids, lengths, least=0)
+        asked = self.vocabulary.alternatives(alternatives, len(ids))
         count = int(asked.max(initial=0))
         shape = ids.shape
         nll = np.zeros(shape, np.float32)
@@ -220,7 +222,7 @@ class LanguageModel:
             likeliest[scored], best[scored] = found
 
         read = np.maximum(lengths - 1, 0)  # the last id of a row is only a target
-        self._reader.read(ids, read, self.empty_cache(len(ids)), compare)
+        self.reader.read(ids, read, self.empty_cache(len(ids)), compare)
         empty = np.full(shape, "", object)
         return Scores(
             tokens=empty,
@@ -241,9 +243,9 @@ class LanguageModel:
 
         At most 100, and no more than the vocabulary has.
         """
-        count = int(self._vocabulary.alternatives(count, 1, "count")[0])
+        count = int(self.vocabulary.alternatives(count, 1, "count")[0])
         encoded = self._begun(texts)
-        prediction = self._reader.read(
+        prediction = self.reader.read(
             encoded.ids, encoded.lengths, self.empty_cache(len(texts))
         )
         ids, log_probs = sampling.likeliest(prediction.log_probs, count)
@@ -297,9 +299,9 @@ class LanguageModel:
                 has it; -2: nothing.
             alternatives: see `score`.
         """
-        ids, lengths = self._vocabulary.rows(ids, lengths, least=1, most=MOST_TOKENS)
+        ids, lengths = self.vocabulary.rows(ids, lengths, least=1, most=MOST_TOKENS)
         count = len(ids)
-        settings = self._vocabulary.settings(
+        settings = self.vocabulary.settings(
             count,
             max_length=max_length,
             seed=seed,
@@ -312,9 +314,9 @@ class LanguageModel:
             alternatives=alternatives,
         )
         before = self._caches.checked(cache, count)
-        prediction = self._reader.read(ids, lengths, before)
+        prediction = self.reader.read(ids, lengths, before)
         last = ids[np.arange(count), lengths - 1]
-        return continued(self._reader, self.tokenizer, settings, last, prediction)
+        return continued(self.reader, self.tokenizer, settings, last, prediction)
 
     def _begun(self, texts: Sequence[str]) -> Encoded:
         """Returns texts after a line break."""

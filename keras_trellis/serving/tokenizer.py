@@ -52,6 +52,7 @@ class Tokenizer:
         tokens: the vocabulary.
         eos_id: the id of the end of a line.
         unknown_id: the id of the token that others read; None if there is none.
+        separator: what stands between two tokens of a line.
 
     Raises:
         ValueError: the entries are not those of a tokenizer that this release reads.
@@ -70,6 +71,7 @@ class Tokenizer:
         unknown = entries["unknown"]
         self.unknown_id = None if unknown is None else self._ids[unknown]
         self._by_characters = entries["kind"] == "characters"
+        self.separator = "" if self._by_characters else " "
         self._operations = entries["standardize"]
         self._ready = list(map(_operation, self._operations or ()))
 
@@ -119,7 +121,7 @@ class Tokenizer:
         if index == self.eos_id:
             return "\n"
         token = self.tokens[index]
-        return token if self._by_characters or before == self.eos_id else f" {token}"
+        return token if before == self.eos_id else f"{self.separator}{token}"
 
     def _split(self, text: str) -> list[str]:
         if self._operations is None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import NamedTuple
 
 import numpy as np
@@ -75,6 +76,18 @@ def continued(
         if len(rows):
             log_probs, cache = reader.step(token, cache)
     return written.continuation()
+
+
+def first_stop(text: str, searched: int, stops: Iterable[str]) -> int | None:
+    """Returns where the first stop text begins that a text has; None: it has none.
+
+    Args:
+        text: the text.
+        searched: how many of its first characters have no stop text.
+        stops: the stop texts, none of them empty.
+    """
+    places = (text.find(stop, max(searched - len(stop) + 1, 0)) for stop in stops)
+    return min((place for place in places if place >= 0), default=None)
 
 
 class _Written:
@@ -153,13 +166,9 @@ class _Written:
         piece = self._tokenizer.piece(self._last[row], index)
         self._last[row] = index
         text = before + piece
-        begins = []
-        for stop in self._settings.stop[row]:
-            place = text.find(stop, max(len(before) - len(stop) + 1, 0))
-            if place >= 0:
-                begins.append(place)
-        self._text[row] = text[: min(begins, default=len(text))]
-        return bool(begins)
+        begin = first_stop(text, len(before), self._settings.stop[row])
+        self._text[row] = text[:begin]
+        return begin is not None
 
     def continuation(self) -> Continuation:
         """Returns what is written, once all rows have ended."""

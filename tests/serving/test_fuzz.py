@@ -6,7 +6,7 @@ import re
 import pytest
 import tensorflow as tf
 
-from tests.serving import fuzz
+from tests.serving import fuzz, fuzz_server
 
 SECONDS = float(os.environ.get("FUZZ_SECONDS", "6"))
 
@@ -18,6 +18,11 @@ def test_hostile_requests(exports, capfd, name):
     )
     told = capfd.readouterr()
     assert status == 0, f"{told.out}\n{told.err[-5000:]}"
+
+
+def test_hostile_requests_to_the_server(exports):
+    pytest.importorskip("fastapi", reason="the extra `serve` is not installed")
+    fuzz_server.fuzz(str(exports["tied"].parent), int(100 * SECONDS), seed=2)
 
 
 class Broken(tf.Module):

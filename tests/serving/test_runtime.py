@@ -252,10 +252,18 @@ GOOD = {"ids": [[3, 1], [2, 0]], "lengths": [2, 1], "max_length": 3, "seed": 0}
 )
 def test_a_bad_request_is_a_sentence(model, name, bad, expected, monkeypatch):
     cache = model.empty_cache(2)
-    monkeypatch.setattr(model, "_reader", None)  # before anything is computed
+    monkeypatch.setattr(model, "reader", None)  # before anything is computed
     with pytest.raises(ValueError, match=expected) as error:
         model.generate(**{**GOOD, "cache": cache, name: bad})
     assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("temperature", [1e300, 2**64 - 1])
+def test_a_temperature_beyond_float32_writes_nothing_forbidden(model, temperature):
+    forbidden = [*range(1, 12)]
+    cache = model.empty_cache(2)
+    settings = {"temperature": temperature, "forbidden_ids": forbidden}
+    assert not model.generate(**GOOD, cache=cache, **settings).ids.any()
 
 
 def test_a_cache_of_another_batch_or_shape(model):

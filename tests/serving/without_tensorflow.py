@@ -1,9 +1,10 @@
 """Runs exports in a process that can import neither Keras nor TensorFlow.
 
     python -m tests.serving.without_tensorflow CALLS ANSWERS
+    python -m tests.serving.without_tensorflow serve MODEL ...
 
-Both are pickles: of calls, each a folder, a method of the runtime and its arguments by name; and of
-what the methods return.
+Both files are pickles: of calls, each a folder, a method of the runtime and its arguments by name;
+and of what the methods return. The second form is the command `keras-trellis serve`.
 """
 
 import pickle
@@ -21,8 +22,7 @@ class Absent:
             raise ModuleNotFoundError(f"No module named {name!r}")
 
 
-def main(calls, answers):
-    sys.meta_path.insert(0, Absent)
+def call(calls, answers):
     from keras_trellis.serving import runtime
 
     with open(calls, "rb") as file:
@@ -32,7 +32,6 @@ def main(calls, answers):
         getattr(models[folder], method)(**arguments)
         for folder, method, arguments in requests
     ]
-    assert not {name.partition(".")[0] for name in sys.modules} & {*BLOCKED}
     with open(answers, "wb") as file:
         pickle.dump([_plain(result) for result in results], file)
 
@@ -42,5 +41,18 @@ def _plain(result):
     return result._asdict() if hasattr(result, "_asdict") else vars(result)
 
 
+def main(arguments):
+    sys.meta_path.insert(0, Absent)
+    if arguments[0] == "serve":
+        from keras_trellis.serving.server import command
+
+        status = command.main(arguments)
+    else:
+        call(*arguments)
+        status = 0
+    assert not {name.partition(".")[0] for name in sys.modules} & {*BLOCKED}
+    return status
+
+
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    sys.exit(main(sys.argv[1:]))

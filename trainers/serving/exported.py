@@ -2,13 +2,20 @@
 
 import re
 from collections.abc import Iterable
-from typing import Any
+from pathlib import Path
+from typing import Any, cast
 
 import numpy as np
 import tensorflow as tf
+from google.protobuf import message
+from tensorflow.core.protobuf import saved_model_pb2
 
+from keras_trellis.serving import manifest
+from trainers.data.stores import to_path
 from trainers.serving.writing import decoded
 
+_GRAPH = "saved_model.pb"
+_LOADED = ("variables/", "assets/")  # what TensorFlow reads besides
 _ASSERTION = re.compile(r"assertion failed: \[(.*?)\](?: \[(.*)\])?\n", re.DOTALL)
 
 
@@ -20,22 +27,20 @@ class ExportedModel:
         needed: the signatures that the caller asks for.
 
     Raises:
-        ValueError: the folder has no language model.
+        ValueError: the folder has no language model, or not the files that were written.
     """
 
     def __init__(self, version: str, needed: Iterable[str]) -> None:
+        needed = {*needed}
+        _check_files(version)
+        _check_signatures(version, needed, _signatures(version))
         try:
             module = tf.saved_model.load(version)
         except (OSError, tf.errors.OpError) as error:
             line = str(error).partition("\n")[0]
             raise ValueError(f"{version} cannot be loaded: {line}") from error
         self._module = module  # it owns the variables of the signatures
-        missing = {*needed} - {*module.signatures}
-        if missing:
-            raise ValueError(
-                f"{version} is no language model: it lacks the signatures "
-                f"{', '.join(sorted(missing))}, and has {', '.join(sorted(module.signatures))}"
-            )
+        _check_signatures(version, needed, module.signatures)
 
     def outputs(self, signature: str) -> frozenset[str]:
         """Returns the names of a signature's outputs."""
@@ -65,6 +70,51 @@ class ExportedModel:
         except tf.errors.InvalidArgumentError as error:
             raise ValueError(_refusal(error.message)) from error
         return {name: decoded(value.numpy()) for name, value in outputs.items()}
+
+
+def _check_files(version: str) -> None:
+    """Refuses files that are not those that were written, before any of them is loaded.
+
+    An export of an earlier release has no manifest, and nothing to compare with.
+    """
+    folder = cast(Path, to_path(version))
+    if not (folder / manifest.NAME).exists():
+        return
+    entries = manifest.read(folder)
+    if entries.kind != "language_model":
+        raise ValueError(
+            f"{version} is no language model: its manifest says {entries.kind!r}"
+        )
+    names = [name for name in entries.files if name.startswith(_LOADED)]
+    manifest.check(folder, entries, [*names, _GRAPH])
+
+
+def _check_signatures(
+    version: str, needed: set[str], signatures: Iterable[str] | None
+) -> None:
+    if signatures is None:
+        return
+    missing = needed - {*signatures}
+    if missing:
+        raise ValueError(
+            f"{version} is no language model: it lacks the signatures "
+            f"{', '.join(sorted(missing))}, and has {', '.join(sorted(signatures))}"
+        )
+
+
+def _signatures(version: str) -> list[str] | None:
+    """Returns the names of a SavedModel's signatures without loading it, which would run it.
+
+    None: there is no such file, or it is damaged, which loading it says too.
+    """
+    saved = saved_model_pb2.SavedModel()
+    try:
+        saved.ParseFromString((to_path(version) / _GRAPH).read_bytes())
+    except (OSError, message.DecodeError):
+        return None
+    hidden = "__saved_model_init_op"  # by its name TensorFlow 1 finds what to run first
+    names = {name for graph in saved.meta_graphs for name in graph.signature_def}
+    return sorted(names - {hidden})
 
 
 def _refusal(message: str) -> str:

@@ -1,0 +1,1 @@
+"""A server of exported language models, over the runtime without TensorFlow."""

@@ -1,0 +1,225 @@
+"""Answers of the API: rows as JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from keras_trellis.serving.rows import Compared, Outcome, Row, Token
+from keras_trellis.serving.server.schemas import CompletionRequest
+from keras_trellis.serving.server.service import Prompt, Work
+from keras_trellis.serving.tokenizer import Tokenizer
+
+Json = dict[str, Any]
+
+_REASONS = {
+    Outcome.STOP: "stop",
+    Outcome.LENGTH: "length",
+    Outcome.READ: "length",
+}
+
+
+class Choice:
+    """One of the texts of a completion, which may be sent in parts.
+
+    Args:
+        index: its place among the texts.
+        row: what writes it.
+        prompt: what it continues.
+        request: what was asked.
+        tokenizer: the model's tokens.
+    """
+
+    def __init__(
+        self,
+        index: int,
+        row: Row,
+        prompt: Prompt,
+        request: CompletionRequest,
+        tokenizer: Tokenizer,
+    ) -> None:
+        self._index = index
+        self._row = row
+        self._prompt = prompt
+        self._request = request
+        self._tokenizer = tokenizer
+        self._sent = 0  # tokens
+        self._length = 0  # of their text
+        self._offset = 0  # of the text of all tokens, the prompt's included
+        self._begun = not request.echo
+        self.has_ended = False
+
+    def part(self) -> Json | None:
+        """Returns what there is to send beside what has been sent; None if nothing."""
+        if self.has_ended:
+            return None
+        outcome = self._row.outcome
+        if not self._begun and not (self._row.is_read or outcome):
+            return None
+        tokens = self._released(is_last=outcome is not None)
+        text = "".join(token.text for token in tokens)
+        if outcome is not None:
+            self.has_ended = True
+            text = self._row.text[self._length :]
+        self._sent += len(tokens)
+        self._length += len(text)
+        logprobs = self._logprobs(tokens)
+        if not self._begun:
+            self._begun = True
+            text = self._prompt.text + text
+        elif not tokens and outcome is None:
+            return None
+        return {
+            "index": self._index,
+            "text": text,
+            "logprobs": logprobs,
+            "finish_reason": None if outcome is None else _REASONS[outcome],
+        }
+
+    def _released(self, is_last: bool) -> Sequence[Token]:
+        """Returns the next tokens whose text is in the answer, whatever comes."""
+        tokens = self._row.written[self._sent :]
+        if is_last or not self._request.stop:
+            return tokens
+        text = "".join(token.text for token in tokens)
+        free = len(text) - _begun_stop(text, self._request.stop)
+        end = 0
+        for count, token in enumerate(tokens):
+            end += len(token.text)
+            if end > free:
+                return tokens[:count]
+        return tokens
+
+    def _logprobs(self, tokens: Sequence[Token]) -> Json | None:
+        if self._request.logprobs is None:
+            return None
+        answer: Json = {
+            "tokens": [],
+            "token_logprobs": [],
+            "top_logprobs": [] if self._request.logprobs else None,
+            "text_offset": [],
+        }
+        before = self._tokenizer.eos_id
+        if not self._begun:
+            for piece, log_prob, likeliest in self._read_tokens():
+                self._add(answer, piece, log_prob, likeliest)
+        if self._sent > len(tokens):
+            before = self._row.written[self._sent - len(tokens) - 1].token_id
+        elif len(self._prompt.ids):
+            before = int(self._prompt.ids[-1])
+        for token in tokens:
+            pairs = zip(token.likeliest_ids, token.likeliest_log_probs, strict=True)
+            likeliest = {self._tokenizer.piece(before, i): value for i, value in pairs}
+            self._add(answer, token.text, token.log_prob, likeliest)
+            before = token.token_id
+        return answer
+
+    def _add(
+        self, answer: Json, piece: str, log_prob: float, likeliest: dict[str, float]
+    ) -> None:
+        answer["tokens"].append(piece)
+        answer["token_logprobs"].append(log_prob)
+        answer["text_offset"].append(self._offset)
+        if answer["top_logprobs"] is not None:
+            answer["top_logprobs"].append(likeliest)
+        self._offset += len(piece)
+
+    def _read_tokens(self) -> Iterator[tuple[str, float, dict[str, float]]]:
+        """Yields the prompt's tokens, their log-probabilities and the most probable ones."""
+        compared = self._row.all_compared()
+        ids = self._prompt.ids.tolist()
+        columns = zip(
+            pieces(self._tokenizer, self._prompt),
+            compared.log_probs.tolist(),
+            compared.likeliest_ids.tolist(),
+            compared.likeliest_log_probs.tolist(),
+            ids[:-1],
+            strict=True,
+        )
+        for piece, log_prob, likeliest, values, before in columns:
+            pairs = zip(likeliest, values, strict=True)
+            best = {self._tokenizer.piece(before, i): value for i, value in pairs}
+            yield piece, log_prob, best
+
+
+def choices(work: Work, request: CompletionRequest) -> list[Choice]:
+    """Returns the texts of a completion."""
+    return [
+        Choice(
+            index,
+            row,
+            work.prompts[index // request.n],
+            request,
+            work.served.model.tokenizer,
+        )
+        for index, row in enumerate(work.rows)
+    ]
+
+
+def usage(work: Work) -> Json:
+    """Returns how many tokens a request has."""
+    read = sum(len(prompt.ids) - 1 for prompt in work.prompts)
+    written = sum(len(row.written) for row in work.rows)
+    return {
+        "prompt_tokens": read,
+        "completion_tokens": written,
+        "total_tokens": read + written,
+    }
+
+
+def pieces(tokenizer: Tokenizer, prompt: Prompt) -> list[str]:
+    """Returns what each token adds to a text, in the text's own words."""
+    ids = prompt.ids.tolist()
+    texts = []
+    for before, index, word in zip(ids[:-1], ids[1:], prompt.words, strict=True):
+        piece, token = tokenizer.piece(before, index), tokenizer.tokens[index]
+        if index != tokenizer.eos_id and word != token:
+            piece = piece.removesuffix(token) + word
+        texts.append(piece)
+    return texts
+
+
+def scores(work: Work) -> list[Json]:
+    """Returns how probable each text is."""
+    tokenizer = work.served.model.tokenizer
+    pairs = zip(work.rows, work.prompts, strict=True)
+    return [_score(tokenizer, prompt, row.all_compared()) for row, prompt in pairs]
+
+
+def _score(tokenizer: Tokenizer, prompt: Prompt, compared: Compared) -> Json:
+    nll = -compared.log_probs.astype("float64")
+    best = zip(
+        compared.likeliest_ids.tolist(),
+        compared.likeliest_log_probs.tolist(),
+        strict=True,
+    )
+    return {
+        "tokens": [tokenizer.tokens[index] for index in prompt.ids[1:]],
+        "words": prompt.words,
+        "nll": nll.tolist(),
+        "ranks": compared.ranks.tolist(),
+        "likeliest": [likeliest(tokenizer, *pair) for pair in best],
+        "total": float(nll.sum()),
+        "count": len(nll),
+        "unknown": prompt.unknown,
+    }
+
+
+def likeliest(
+    tokenizer: Tokenizer, ids: Sequence[int], log_probs: Sequence[float]
+) -> list[Json]:
+    """Returns the most probable tokens of a place."""
+    return [
+        {"token": tokenizer.tokens[index], "log_prob": float(value)}
+        for index, value in zip(ids, log_probs, strict=True)
+    ]
+
+
+def _begun_stop(text: str, stops: Sequence[str]) -> int:
+    """Returns how many of the last characters may be the beginning of a stop text."""
+    longest = max(map(len, stops)) - 1
+    for length in range(min(longest, len(text)), 0, -1):
+        end = text[-length:]
+        if any(stop.startswith(end) for stop in stops):
+            return length
+    return 0

@@ -1,0 +1,101 @@
+"""What Prometheus reads of a server."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import prometheus_client
+from prometheus_client import Counter, Gauge, Histogram
+
+from keras_trellis.serving.rows import Row
+
+_SECONDS = (0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1, 3, 10, 30, 60)
+_STEP_SECONDS = (0.0001, 0.0003, 0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1)
+_ROWS = (0, 1, 2, 4, 8, 16, 32, 64, 128, 256)
+
+
+class Metrics:
+    """Counts what a server does; the observer of its workers too.
+
+    Args:
+        waiting: returns how many rows wait for a slot.
+        busy: returns how many rows have one.
+        version: returns the number of the version served.
+        failures: returns how often a version could not be loaded.
+    """
+
+    def __init__(
+        self,
+        waiting: Callable[[], float],
+        busy: Callable[[], float],
+        version: Callable[[], float],
+        failures: Callable[[], float],
+    ) -> None:
+        self._registry = registry = prometheus_client.CollectorRegistry()
+        prometheus_client.ProcessCollector(registry=registry)
+        self._requests = Counter(
+            "keras_trellis_requests",
+            "Requests answered.",
+            ["path", "status"],
+            registry=registry,
+        )
+        self._seconds = Histogram(
+            "keras_trellis_request_seconds",
+            "From a request's arrival to the end of its answer.",
+            ["path"],
+            buckets=_SECONDS,
+            registry=registry,
+        )
+        self._tokens = Counter(
+            "keras_trellis_tokens",
+            "Tokens of rows that have ended.",
+            ["kind"],
+            registry=registry,
+        )
+        self._ended = Counter(
+            "keras_trellis_rows",
+            "Rows that have ended.",
+            ["outcome"],
+            registry=registry,
+        )
+        self._step_seconds = Histogram(
+            "keras_trellis_step_seconds",
+            "A step of all rows, with the chunk before it.",
+            buckets=_STEP_SECONDS,
+            registry=registry,
+        )
+        self._step_rows = Histogram(
+            "keras_trellis_step_rows",
+            "Rows of a step.",
+            buckets=_ROWS,
+            registry=registry,
+        )
+        for name, meaning, function in (
+            ("rows_waiting", "Rows that wait for a slot.", waiting),
+            ("slots_busy", "Rows that have a slot.", busy),
+            ("version", "The number of the version served.", version),
+            ("version_failures", "Versions that could not be loaded.", failures),
+        ):
+            gauge = Gauge(f"keras_trellis_{name}", meaning, registry=registry)
+            gauge.set_function(function)
+
+    def step(self, seconds: float, rows: int) -> None:
+        """A step has been made; see `worker.Observer`."""
+        self._step_seconds.observe(seconds)
+        self._step_rows.observe(rows)
+
+    def ended(self, row: Row) -> None:
+        """A row has ended."""
+        self._tokens.labels("read").inc(row.place)
+        self._tokens.labels("written").inc(len(row.written))
+        if row.outcome is not None:
+            self._ended.labels(row.outcome.value).inc()
+
+    def answered(self, path: str, status: int, seconds: float) -> None:
+        """A request has been answered."""
+        self._requests.labels(path, str(status)).inc()
+        self._seconds.labels(path).observe(seconds)
+
+    def text(self) -> bytes:
+        """Returns all of it in Prometheus's form."""
+        return prometheus_client.generate_latest(self._registry)

@@ -1,0 +1,109 @@
+"""The server at work: connections, signals, and a stop within a stated time."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import socket
+from typing import Any
+
+import uvicorn
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from keras_trellis.serving.server.app import make_app
+from keras_trellis.serving.server.service import Service
+
+_ABORTED_AFTER = 2.0  # seconds after `grace`, for answers that nobody reads
+
+
+def serve(
+    service: Service, listening: socket.socket, key: str | None, local: bool
+) -> None:
+    """Answers until SIGTERM or SIGINT, and then those requests that are open.
+
+    Args:
+        service: what answers.
+        listening: the socket to listen at.
+        key: what requests must send as a bearer's token; None: nothing.
+        local: whether the socket is of this machine alone.
+    """
+    limits = service.limits
+    config = uvicorn.Config(
+        make_app(service, key, local),
+        http=_connection(limits.arriving, limits.connections),
+        ws="none",
+        access_log=False,
+        log_level="warning",
+        proxy_headers=False,
+        server_header=False,
+        timeout_keep_alive=max(int(limits.arriving), 1),
+        timeout_graceful_shutdown=int(limits.grace + 2 * _ABORTED_AFTER) + 1,
+    )
+    # uvicorn raises the signals that it has received once more, when all is done.
+    before = signal.signal(signal.SIGTERM, lambda *_: None)
+    try:
+        _Server(config, service).run([listening])
+    except KeyboardInterrupt:
+        pass
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+class _Server(uvicorn.Server):
+    """Gives open requests `grace` seconds to end.
+
+    Args:
+        config: uvicorn's.
+        service: what answers.
+    """
+
+    def __init__(self, config: uvicorn.Config, service: Service) -> None:
+        super().__init__(config)
+        self._service = service
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Takes no more connections, and waits for those that are open."""
+        self._service.stopping = True
+        loop, grace = asyncio.get_running_loop(), self._service.limits.grace
+        timers = [
+            loop.call_later(grace, self._service.give_up),
+            loop.call_later(grace + _ABORTED_AFTER, self._abort),
+        ]
+        await super().shutdown(sockets)
+        for timer in timers:
+            timer.cancel()
+
+    def _abort(self) -> None:
+        for connection in list(self.server_state.connections):
+            connection.transport.abort()
+
+
+def _connection(seconds: float, most: int) -> type[asyncio.Protocol]:
+    """Returns the class of connections that end if they neither ask nor read for some seconds."""
+
+    class Connection(H11Protocol):
+        def connection_made(self, transport: Any) -> None:
+            super().connection_made(transport)
+            self._seen: Any = None
+            if len(self.connections) > most:
+                transport.abort()
+                return
+            self._timer = self.loop.call_later(seconds, self._check)
+
+        def connection_lost(self, exc: Exception | None) -> None:
+            if len(self.connections) <= most:
+                self._timer.cancel()
+            super().connection_lost(exc)
+
+        def _check(self) -> None:
+            """Ends the connection if it is where it was at the last check."""
+            idle = self.cycle is None or self.cycle.response_complete
+            unread = self.transport.get_write_buffer_size()
+            stands = (self.cycle, unread) if idle or unread else None
+            if stands is not None and stands == self._seen:
+                self.transport.abort()
+                return
+            self._seen = stands
+            self._timer = self.loop.call_later(seconds, self._check)
+
+    return Connection

@@ -1,0 +1,209 @@
+"""The requests of the API."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from pydantic import BaseModel, ConfigDict, Field, field_validator
+
+from keras_trellis.serving.limits import MOST_ALTERNATIVES, MOST_STOP_BYTES
+
+_INT64 = 2**63
+_MOST_STOPS = 16
+Ids = list[Annotated[int, Field(ge=0, lt=2**31)]]
+
+
+class _Request(BaseModel):
+    model_config = ConfigDict(strict=True, extra="forbid")
+
+
+class StreamOptions(_Request):
+    """Of a stream."""
+
+    include_usage: bool = False
+
+
+class CompletionRequest(_Request):
+    """Texts to continue: OpenAI's `/v1/completions`, with `top_k` and `allow_unknown` besides."""
+
+    model_config = ConfigDict(
+        json_schema_extra={
+            "example": {
+                "model": "pydoc",
+                "prompt": "the with statement",
+                "max_tokens": 40,
+                "top_k": 10,
+                "seed": 1,
+            }
+        }
+    )
+
+    model: str = Field(description="The model's name, as `/v1/models` has it.")
+    prompt: str | list[str] | Ids | list[Ids] = Field(
+        description="A text, several, or their ids; each begins a line."
+    )
+    max_tokens: int = Field(16, ge=0, description="Tokens to add.")
+    temperature: float = Field(
+        1.0, ge=0, allow_inf_nan=False, description="0: the most probable token."
+    )
+    top_p: float = Field(1.0, gt=0, le=1)
+    top_k: int = Field(0, ge=0, description="0: all tokens.")
+    n: int = Field(
+        1, ge=1, description="Texts for each prompt; number i has the seed `seed` + i."
+    )
+    seed: int | None = Field(
+        None,
+        ge=-_INT64,
+        lt=_INT64,
+        description="The same request with the same seed has the same answer.",
+    )
+    stop: str | list[str] | None = Field(
+        None, description="Texts that end the answer, which has them no more."
+    )
+    logprobs: int | None = Field(
+        None,
+        ge=0,
+        le=MOST_ALTERNATIVES,
+        description="Log-probabilities, with so many of the most probable tokens in each place.",
+    )
+    echo: bool = Field(False, description="Whether the prompt precedes the text.")
+    stream: bool = Field(False, description="Whether to send the text as it comes.")
+    stream_options: StreamOptions | None = None
+    allow_unknown: bool = Field(False, description="Whether `<unk>` may be written.")
+    user: str | None = Field(None, description="Not read.")
+    best_of: int | None = Field(None, description="`n` or nothing.")
+    suffix: str | None = Field(None, description="Not supported.")
+    presence_penalty: float | None = Field(None, description="0: not supported.")
+    frequency_penalty: float | None = Field(None, description="0: not supported.")
+    logit_bias: dict[str, Any] | None = Field(None, description="Not supported.")
+
+    @field_validator("stop")
+    @classmethod
+    def _check_stop(cls, value: str | list[str] | None) -> list[str]:
+        texts = [value] if isinstance(value, str) else value or []
+        if len(texts) > _MOST_STOPS or any(
+            not text or len(text.encode()) > MOST_STOP_BYTES for text in texts
+        ):
+            raise ValueError(
+                f"must be at most {_MOST_STOPS} texts of 1 to {MOST_STOP_BYTES} bytes"
+            )
+        return texts
+
+    @field_validator("suffix", "presence_penalty", "frequency_penalty", "logit_bias")
+    @classmethod
+    def _check_neutral(cls, value: Any) -> Any:
+        if value:
+            raise ValueError("is not supported by this server, and must be left out")
+        return value
+
+
+class ScoreRequest(_Request):
+    """Texts to score."""
+
+    model_config = ConfigDict(
+        json_schema_extra={
+            "example": {"texts": ["the with statement is used"], "alternatives": 3}
+        }
+    )
+
+    texts: list[str]
+    alternatives: int = Field(
+        0,
+        ge=0,
+        le=MOST_ALTERNATIVES,
+        description="How many of the most probable tokens to list in the place of each.",
+    )
+
+
+class NextRequest(_Request):
+    """Texts whose next tokens are asked for."""
+
+    model_config = ConfigDict(
+        json_schema_extra={"example": {"texts": ["the with statement"], "count": 3}}
+    )
+
+    texts: list[str]
+    count: int = Field(10, ge=1, le=MOST_ALTERNATIVES)
+
+
+class TokenizeRequest(_Request):
+    """Texts to cut into tokens."""
+
+    model_config = ConfigDict(
+        json_schema_extra={"example": {"texts": ["the with statement"]}}
+    )
+
+    texts: list[str]
+
+
+class ErrorDetails(BaseModel):
+    """What is wrong."""
+
+    message: str
+    type: str
+    param: str | None = None
+    code: str | None = None
+
+
+class ErrorAnswer(BaseModel):
+    """The answer to what cannot be answered."""
+
+    error: ErrorDetails
+
+
+ANSWERS: dict[str, Any] = {
+    "/v1/completions": {
+        "id": "cmpl-0123456789abcdef01234567",
+        "object": "text_completion",
+        "created": 1_790_000_000,
+        "model": "pydoc",
+        "system_fingerprint": "1-4366858231201804",
+        "choices": [
+            {
+                "index": 0,
+                "text": "\nthe module",
+                "logprobs": {
+                    "tokens": ["\n", "the", " module"],
+                    "token_logprobs": [-1.8, -2.1, -4.0],
+                    "top_logprobs": [{"\n": -1.8}, {"the": -2.1}, {" following": -3.6}],
+                    "text_offset": [0, 1, 4],
+                },
+                "finish_reason": "length",
+            }
+        ],
+        "usage": {"prompt_tokens": 3, "completion_tokens": 3, "total_tokens": 6},
+    },
+    "/score": {
+        "model": "pydoc",
+        "version": "1",
+        "separator": " ",
+        "scores": [
+            {
+                "tokens": ["the", "<unk>"],
+                "words": ["the", "zebra"],
+                "nll": [2.03, 2.51],
+                "ranks": [2, 3],
+                "likeliest": [
+                    [{"token": "*", "log_prob": -1.9}],
+                    [{"token": "module", "log_prob": -2.2}],
+                ],
+                "total": 4.54,
+                "count": 2,
+                "unknown": 1,
+            }
+        ],
+    },
+    "/next": {
+        "model": "pydoc",
+        "version": "1",
+        "next": [[{"token": "is", "log_prob": -1.8}, {"token": ".", "log_prob": -2.0}]],
+    },
+    "/tokenize": {
+        "model": "pydoc",
+        "version": "1",
+        "ids": [[4, 10]],
+        "words": [["the", "zebra"]],
+        "unknown": [1],
+    },
+}
+"""An example of each answer; its numbers are made up."""

@@ -1,0 +1,241 @@
+"""A server's life: versions that come and go, its end, its key, and a worker that fails."""
+
+import asyncio
+import http.client
+import json
+import os
+import shutil
+import signal
+import threading
+import time
+
+import pytest
+
+from keras_trellis.serving import runtime
+from tests.serving.serving import Server, events
+
+pytest.importorskip("fastapi", reason="the extra `serve` is not installed")
+httpx = pytest.importorskip("httpx", reason="the extra `test` is not installed")
+
+from keras_trellis.serving.server import app, command  # noqa: E402
+from keras_trellis.serving.server.service import Service  # noqa: E402
+from keras_trellis.serving.server.settings import Limits  # noqa: E402
+
+ASKED = {"model": "model", "prompt": "b a", "max_tokens": 60, "seed": 3}
+
+
+def publish(source, folder, number):
+    """Writes a version as an export does: whole or not at all."""
+    shutil.copytree(source, folder / "part")
+    os.rename(folder / "part", folder / number)
+
+
+def test_versions_are_swapped_without_a_wrong_or_failed_answer(exports, tmp_path):
+    """Clients ask without a pause; a good version comes, a damaged one, and the first again."""
+    folder = tmp_path / "model"
+    folder.mkdir()
+    publish(exports["stack"], folder, "1")
+    models = {"1": exports["stack"], "2": exports["tied"]}
+    settings = {"max_length": 60, "seed": 3, "forbidden_ids": [-1]}
+    texts = {
+        number: runtime.load(path).complete(["b a"], **settings).text[0]
+        for number, path in models.items()
+    }
+    assert texts["1"] != texts["2"]
+    server = Server(folder, "--poll=0.05", "--slots=3", "--grace=10")
+    answered, stopped, problems = [], threading.Event(), []
+
+    def ask(stream):
+        while not stopped.is_set():
+            answer = server.answer("/v1/completions", {**ASKED, "stream": stream})
+            if stream:
+                parts = [json.loads(part) for part in events(answer)[:-1]]
+                answer = parts[0]
+                text = "".join(part["choices"][0]["text"] for part in parts)
+            else:
+                text = answer["choices"][0]["text"]
+            number = answer["system_fingerprint"].partition("-")[0]
+            answered.append(number)
+            if text != texts[number]:
+                problems.append((number, text))
+
+    def guarded(stream):
+        try:
+            ask(stream)
+        except BaseException as error:  # the thread's end would hide it
+            problems.append(error)
+
+    def wait_for(number):
+        end = time.monotonic() + 30
+        while server.answer("/readyz")["version"] != number:
+            assert time.monotonic() < end, server.printed
+            time.sleep(0.05)
+        count = len(answered)
+        while len(answered) < count + 6:
+            assert time.monotonic() < end and not problems, problems
+            time.sleep(0.02)
+
+    threads = [threading.Thread(target=guarded, args=[i % 2 > 0]) for i in range(4)]
+    for thread in threads:
+        thread.start()
+    try:
+        wait_for("1")
+        publish(exports["tied"], folder, "2")
+        wait_for("2")
+        broken = tmp_path / "broken"
+        shutil.copytree(exports["tied"], broken)
+        (broken / "step.onnx").write_bytes(b"~")
+        publish(broken, folder, "3")
+        while server.metric("version_failures") == 0:
+            time.sleep(0.05)
+        wait_for("2")
+        shutil.rmtree(folder / "3")
+        shutil.rmtree(folder / "2")
+        wait_for("1")
+    finally:
+        stopped.set()
+        for thread in threads:
+            thread.join(30)
+        status = server.stop()
+    assert not problems and {*answered} == {"1", "2"}
+    assert status == 0 and "Traceback" not in server.printed
+    assert "3 cannot be served" in server.printed and "step.onnx" in server.printed
+
+
+def test_open_requests_end_before_the_server_and_long_ones_within_its_grace(exports):
+    server = Server(exports["tied"].parent, "--grace=3", "--new-tokens=60000")
+    asked = {**ASKED, "model": "tied", "stream": True}
+    endless = {**asked, "max_tokens": 60_000}
+    unstreamed, answers = {**endless, "stream": False}, []
+    thread = threading.Thread(
+        target=lambda: answers.append(server.ask("/v1/completions", unstreamed))
+    )
+    thread.start()
+    streams = []
+    for body in (endless, {**asked, "max_tokens": 1_000}):
+        connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=60)
+        headers = {"Content-Type": "application/json"}
+        connection.request("POST", "/v1/completions", json.dumps(body), headers)
+        streams.append(connection.getresponse())  # the first token has come
+    while server.metric("slots_busy") < 2:
+        time.sleep(0.01)
+    begin = time.monotonic()
+    server.process.send_signal(signal.SIGTERM)
+    told, whole = (events(stream.read().decode()) for stream in streams)
+    assert server.stop() == 0
+    assert time.monotonic() - begin < 15  # the grace, and what the machine adds
+    assert whole[-1] == "[DONE]" and '"finish_reason": "length"' in whole[-2]
+    assert "the server is being stopped" in json.loads(told[-1])["error"]["message"]
+    thread.join(10)
+    assert answers[0][0] == 503
+    assert "Traceback" not in server.printed, server.printed
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (["{tmp}"], "must be the folder of an export"),
+        (["{sequences}"], "must hold a language model. Received: 'classifier'"),
+        (["{mixture}"], "runs in TensorFlow alone"),
+        (["{tied}", "--slots=0"], "`slots` must be from 1 to 4096. Received: slots=0"),
+        (["{tied}", "--port=99999"], "`port` must be from 0 to 65535"),
+        (["{tied}", "--host=192.0.2.1"], "--host=192.0.2.1 --port=0: "),
+        (["{tied}", "--key-file={tmp}/none"], "No such file"),
+        (["{tied}", "--key-file=/dev/null"], "must have a key in one line"),
+    ],
+)
+def test_a_command_that_cannot_be_carried_out(
+    exports, tmp_path, capsys, flags, message
+):
+    names = {name: exports[name] for name in ("tied", "sequences", "mixture")}
+    flags = [flag.format(tmp=tmp_path, **names) for flag in flags]
+    assert command.main(["serve", "--port=0", *flags]) == 2
+    told = capsys.readouterr().err
+    assert (
+        message in told and told.count("\n") == 1 and told.startswith("keras-trellis: ")
+    )
+
+
+async def asked_in_process(service, ask, key=None, local=False):
+    """Returns what a function of a client returns, which asks the application itself."""
+    service.begin()
+    application = app.make_app(service, key, local)
+    transport = httpx.ASGITransport(application, raise_app_exceptions=False)
+    async with httpx.AsyncClient(
+        transport=transport, base_url="http://localhost"
+    ) as client:
+        return await ask(client)
+
+
+@pytest.fixture
+def service(exports):
+    made = Service(exports["tied"].parent, Limits(slots=2, deadline=1), print)
+    yield made
+    made.give_up()
+    made.join()
+
+
+def test_a_key_is_asked_for_by_everything_but_the_probes(service):
+    async def ask(client):
+        statuses = []
+        for headers in (
+            {},
+            {"Authorization": "Bearer other"},
+            {"Authorization": "Bearer secret"},
+        ):
+            for path in ("/v1/models", "/metrics", "/openapi.json", "/healthz"):
+                answer = await client.get(path, headers=headers)
+                statuses.append(answer.status_code)
+        assert (await client.get("/metrics")).json()["error"]["code"]
+        return statuses
+
+    statuses = asyncio.run(asked_in_process(service, ask, key="secret"))
+    assert statuses == [401, 401, 401, 200] * 2 + [200] * 4
+
+
+def test_a_deadline_and_a_worker_that_fails(service, monkeypatch):
+    body = {**ASKED, "model": "tied", "max_tokens": 4096, "n": 2}
+
+    async def ask(client):
+        late = await client.post("/v1/completions", json={**body, "n": 16})
+        ready = await client.get("/healthz")
+        assert ready.json() == {"status": "ok"}
+
+        def fail(ids, cache):
+            raise MemoryError
+
+        reader = service.versions.current.model.reader
+        monkeypatch.setattr(reader, "step", fail)
+        failed = await client.post("/v1/completions", json=body)
+        after = await client.post("/v1/completions", json=body)
+        return late, failed, after, await client.get("/healthz")
+
+    late, failed, after, health = asyncio.run(asked_in_process(service, ask))
+    assert late.status_code == 504
+    assert "longer than 1 seconds" in late.json()["error"]["message"]
+    assert failed.status_code == 500 and "restart" in failed.json()["error"]["message"]
+    assert after.status_code == 503
+    assert "the worker has ended" in after.json()["error"]["message"]
+    assert health.status_code == 503
+    assert health.json() == {"status": "the worker has ended: MemoryError"}
+
+
+def test_a_step_that_does_not_end_keeps_nobody_waiting(service, monkeypatch):
+    stuck, reader = threading.Event(), service.versions.current.model.reader
+    step = reader.step
+
+    def wait(ids, cache):
+        stuck.wait(30)
+        return step(ids, cache)
+
+    monkeypatch.setattr(reader, "step", wait)
+
+    async def ask(client):
+        try:
+            body = {**ASKED, "model": "tied"}
+            return await client.post("/v1/completions", json=body)
+        finally:
+            stuck.set()
+
+    answer = asyncio.run(asked_in_process(service, ask))
+    assert answer.status_code == 504
