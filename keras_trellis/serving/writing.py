@@ -24,7 +24,8 @@ class Continuation(NamedTuple):
         likeliest_ids: int32 `[B, N, K]`, the most probable tokens in the place of each.
         likeliest_log_probs: float32 `[B, N, K]`.
         stopped: bool `[B]`, whether a stop ended the row.
-        text: what the ids add to each text, up to where a stop text begins.
+        text: what the ids add to each text, up to where a stop text begins. Words have single
+            spaces between them. A character that pieces begin and do not end reads U+FFFD.
         cache: which has read all of the ids but the last: send that one to go on.
     """
 
@@ -100,7 +101,8 @@ class _Written:
         self._last = last.tolist()
         self._lengths = np.zeros(len(last), np.int32)
         self._stopped = np.zeros(len(last), bool)
-        self._text = [""] * len(last)
+        self._text = [b""] * len(last)
+        self._stop = [[text.encode() for text in row] for row in settings.stop]
         self._cache = {name: np.array(value) for name, value in cache.items()}
         self.columns: list[tuple[np.ndarray, ...]] = []
 
@@ -150,11 +152,10 @@ class _Written:
     def _write_text(self, row: int, index: int) -> bool:
         """Adds a token's text to a row's; returns whether a stop text ends it."""
         before = self._text[row]
-        piece = self._tokenizer.piece(self._last[row], index)
+        text = before + self._tokenizer.added(self._last[row], index)
         self._last[row] = index
-        text = before + piece
         begins = []
-        for stop in self._settings.stop[row]:
+        for stop in self._stop[row]:
             place = text.find(stop, max(len(before) - len(stop) + 1, 0))
             if place >= 0:
                 begins.append(place)
@@ -177,6 +178,6 @@ class _Written:
             likeliest_ids=likeliest,
             likeliest_log_probs=best,
             stopped=self._stopped,
-            text=self._text,
+            text=[text.decode(errors="replace") for text in self._text],
             cache=self._cache,
         )

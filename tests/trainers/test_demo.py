@@ -235,7 +235,7 @@ def test_unknown_words_are_marked(page):
         "words": ["the", "qwfp", "<unk>", "zxcv"],
         "known": [True, False, True, False],
         "nll": [1.0, 2.0, 3.0, 4.0],
-        "separator": " ",
+        "blanks": ["", " ", " ", " "],
     }
     page.route("**/score", lambda route: route.fulfill(json=answer))
     score(page, "the qwfp <unk> zxcv")

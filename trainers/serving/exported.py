@@ -37,6 +37,11 @@ class ExportedModel:
                 f"{', '.join(sorted(missing))}, and has {', '.join(sorted(module.signatures))}"
             )
 
+    @property
+    def signatures(self) -> frozenset[str]:
+        """The names of the signatures."""
+        return frozenset(self._module.signatures)
+
     def outputs(self, signature: str) -> frozenset[str]:
         """Returns the names of a signature's outputs."""
         return frozenset(self._module.signatures[signature].structured_outputs)
