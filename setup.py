@@ -17,6 +17,8 @@ EXTRAS = {
         "scipy",
         "tensorboard",
         "tensorflow-datasets",
+        # For vocabularies of pieces of words.
+        "tokenizers",
         "tqdm",
     ],
     # To export, and to ask a server.

@@ -166,7 +166,7 @@ def _language_model(checkpoint: epath.Path, path: epath.Path) -> _Imported:
     released.check_kind(FLAGS.config)
     source, config = _read(checkpoint, released.language_model)
     corpus = language_runs.load_corpus(config, FLAGS.data_dir)
-    types = registry.language(config.task).measure.types
+    types = registry.configured(config).measure.types
     words = corpus.vocabulary.size
     if source.vocabulary_size != words:
         raise ValueError(

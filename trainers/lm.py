@@ -47,7 +47,7 @@ def _check_flags(argv: list[str]) -> None:
 def _do() -> int | None:
     if FLAGS.mode == "train":
         return run_command.train_by_flags(
-            lambda _: LanguageExperiment(FLAGS.config, FLAGS.data_dir)
+            lambda path: LanguageExperiment(FLAGS.config, FLAGS.data_dir, path)
         )
     path = run_command.trained_run(PROGRAM)
     if FLAGS.mode == "evaluate":

@@ -26,7 +26,7 @@ from trainers.data.files import UnreadableError, check_folder, write_text
 from trainers.data.stores import to_path
 from trainers.language import evaluation
 from trainers.tasks import registry
-from trainers.tasks.measures import Measure
+from trainers.tasks.measures import COMPARED, Measure
 from trainers.tasks.names import Values
 from trainers.tasks.task import AlgorithmTask, Published, Task
 from trainers.training import pages, progress, schedules, workdir
@@ -299,7 +299,7 @@ def _score_cell(task: Task, score: Values | None) -> str:
     if score is None or score[measure.name] is None:
         return _UNKNOWN
     parts = [measure.format_score(score[measure.name], measure.count(score))]
-    for metric in task.metrics:
+    for metric in (*task.metrics, *COMPARED):
         value = score.get(metric.name)  # a run from before the task had it has none
         if value is not None:
             parts.append(metric.format(value))

@@ -37,8 +37,14 @@ from keras_trellis.export.classifier import ClassifierEndpoints  # noqa: E402
 from keras_trellis.export.companions import Companions  # noqa: E402
 from keras_trellis.export.fingerprint import fingerprint  # noqa: E402
 from keras_trellis.export.language_model import LanguageModelEndpoints  # noqa: E402
+from keras_trellis.export.pieces import PieceTokenizer  # noqa: E402
 from keras_trellis.export.standardizer import Standardizer  # noqa: E402
-from keras_trellis.export.tokenizer import Standardize, Tokenizer, check_vocabulary  # noqa: E402
+from keras_trellis.export.tokenizer import (  # noqa: E402
+    Standardize,
+    Tokenizer,
+    WordTokenizer,
+    check_vocabulary,
+)
 from keras_trellis.export.weights import PRECISIONS, Weights, inference_model  # noqa: E402
 from keras_trellis.models.classifier import TrellisClassifier  # noqa: E402
 from keras_trellis.models.language_model import TrellisLM  # noqa: E402
@@ -70,7 +76,9 @@ def export_language_model(
     vocabulary: Sequence[str],
     path: str | os.PathLike[str],
     *,
+    pieces: bool = False,
     standardize: Standardize | None = None,
+    detokenize: Standardizer | None = None,
     precision: str = "float32",
     runtime: bool = False,
     facts: Mapping[str, Any] | None = None,
@@ -83,12 +91,15 @@ def export_language_model(
     Args:
         model: the model, trained, over any sequence layer.
         vocabulary: its tokens, in the order of the ids: words, or characters if a space is among
-            them. `<eos>` is the end of a line, and precedes every text. Unknown tokens read
-            `<unk>`; without it they are an error.
+            them, or pieces of words. `<eos>` is the end of a line, and precedes every text. Unknown
+            tokens read `<unk>`; without it they are an error.
         path: the model's folder; the version becomes a subfolder, a number.
+        pieces: whether the tokens are names of pieces of words, see `keras_trellis.serving.pieces`.
         standardize: makes texts `[B]` like those that the model knows, as in
             `keras.layers.TextVectorization`: lower case, for example. None: leaves them as they
             are. `keras_trellis.serving.runtime` can do so too if it is a `Standardizer`.
+        detokenize: makes texts as in print of what the model writes, words with single spaces
+            between them. None: leaves them as they are.
         precision: how to store kernels and word vectors, "float32", "float16" or "int8"; see
             `inference_model`, which returns the model that gives the same answers.
         runtime: whether to write the model as ONNX too, for `keras_trellis.serving.runtime`, which
@@ -107,11 +118,15 @@ def export_language_model(
             with `runtime` onnx, onnxruntime or tf2onnx.
     """
     path = _checked_path(path, runtime)
-    vocabulary = check_vocabulary(vocabulary, model.vocabulary_size)
+    vocabulary = check_vocabulary(vocabulary, model.vocabulary_size, pieces)
     model = _finite(inference_model(model, precision), precision)
     weights = Weights(model, precision)
     with tempfile.TemporaryDirectory() as folder:
-        tokenizer = Tokenizer(vocabulary, Path(folder), standardize)
+        tokenizer: Tokenizer
+        if pieces:
+            tokenizer = PieceTokenizer(vocabulary, standardize, detokenize)
+        else:
+            tokenizer = WordTokenizer(vocabulary, Path(folder), standardize, detokenize)
         number = fingerprint(model, vocabulary)
         endpoints = LanguageModelEndpoints(model, tokenizer, weights, number)
         plain = endpoints.cache.without_fingerprint()

@@ -40,6 +40,7 @@ _MEANINGS = {
     "likeliest_ids": "the most probable in the place of each; -1 after as many as asked for",
     "likeliest_tokens": "the most probable in the place of each",
     "likeliest_log_probs": "of these",
+    "settled": "the beginning of `text` that more ids do not change",
     "stopped": "whether a stop ended the row",
     "cache_inputs": "cache: the last inputs",
     "cache_steps": "cache: tokens read",

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 
 from keras_trellis.export import draws, stops
-from keras_trellis.export.tokenizer import Tokenizer
+from keras_trellis.export.tokenizer import Tokenizer, readable
 from keras_trellis.models import generation
 
 
@@ -137,7 +137,7 @@ def continued(
     ids, own, likeliest, best = (_by_row(array.stack()) for array in rows.written)
     text = tokenizer.decode(last, ids)
     ends = tf.where(rows.text.end >= 0, rows.text.end, tf.int32.max)
-    text = tf.strings.substr(text, tf.zeros_like(ends), ends)
+    text = readable(tf.strings.substr(text, tf.zeros_like(ends), ends))
     return Continuation(
         ids, rows.lengths, own, likeliest, best, rows.stopped, text, cache
     )

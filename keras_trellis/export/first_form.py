@@ -12,7 +12,7 @@ from keras_trellis.export.checks import Tensors
 from keras_trellis.export.reading import Reader, total, valid
 from keras_trellis.export.requests import UNKNOWN_ID, Vocabulary
 from keras_trellis.export.saving import Signature
-from keras_trellis.export.tokenizer import Tokenizer
+from keras_trellis.export.tokenizer import Tokenizer, readable
 from keras_trellis.models import generation
 
 _SETTINGS = {
@@ -180,6 +180,6 @@ class FirstForm:
         return {
             "ids": drawn,
             "lengths": counts,
-            "text": self._tokenizer.decode(last, drawn),
+            "text": readable(self._tokenizer.decode(last, drawn)),
             **self._cache.flatten(after, steps + counts - 1),
         }

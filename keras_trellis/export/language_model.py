@@ -80,6 +80,7 @@ class LanguageModelEndpoints:
             "serving_default": describe,
             "serve": describe,  # the name that `keras.layers.TFSMLayer` asks for by default
             "tokenize": Signature.from_example(self.tokenize, _TEXT),
+            "detokenize": Signature.from_example(self.detokenize, ids),
             "score_v2": Signature.from_example(self.score, {**_TEXT, **_ALTERNATIVES}),
             "score_ids_v2": Signature.from_example(
                 self.score_ids, {**ids, **_ALTERNATIVES}
@@ -122,6 +123,23 @@ class LanguageModelEndpoints:
             "lengths": encoded.lengths,
             "unknown": encoded.unknown,
         }
+
+    def detokenize(self, ids: tf.Tensor, lengths: tf.Tensor) -> Tensors:
+        """Writes ids, which begin a line, as text in print.
+
+        Args:
+            ids: `[B, T]`.
+            lengths: `[B]`, the number of ids in each row.
+
+        Returns:
+            `text` `[B]`: of words, the spaces that stand between them alone are left out, as far as
+            the export says how; `settled` `[B]`, its beginning that more ids do not change, by
+            which a text is shown while it grows.
+        """
+        ids, lengths = self._vocabulary.ids_and_lengths(ids, lengths)
+        ids = tf.where(valid(ids, lengths), ids, -1)
+        text = self._tokenizer.detokenize(ids)
+        return {"text": text, "settled": self._tokenizer.settled(text)}
 
     def score(self, text: tf.Tensor, alternatives: tf.Tensor) -> Tensors:
         """Scores texts, each token given those before it and the line break before the text.
@@ -249,8 +267,8 @@ class LanguageModelEndpoints:
             the model, whatever the settings make of them; `likeliest_ids` and
             `likeliest_log_probs` `[B, N, K]`, see `score_ids`; `stopped` `[B]`, whether a stop
             ended the row; `text` `[B]`, what the ids add to the text, up to where a stop text
-            begins; and the cache, which has read all of these ids but the last: send that one to
-            go on.
+            begins, words with single spaces between them: `detokenize` writes them as in print; and
+            the cache, which has read all of these ids but the last: send that one to go on.
         """
         ids, lengths = self._vocabulary.prompts(ids, lengths, least=1)
         settings = self._vocabulary.settings(inputs)

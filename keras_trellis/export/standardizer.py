@@ -9,6 +9,8 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import tensorflow as tf
 
+from keras_trellis.serving.operations import compose
+
 _LAST = 0x10FFFF
 _SURROGATES = slice(0xD800, 0xE000)
 _CLASSES = {"s": r"\t\n\f\r ", "d": "0-9", "w": "0-9A-Za-z_"}
@@ -47,6 +49,14 @@ class Standardizer:
         for name, *arguments in self._operations:
             text = _FUNCTIONS[name](text, *arguments)
         return text
+
+    def apply(self, text: str) -> str:
+        """Returns a text made ready, without TensorFlow."""
+        return self._function(text)
+
+    @functools.cached_property
+    def _function(self) -> Callable[[str], str]:
+        return compose(self.portable())
 
     def portable(self) -> list[list[str]]:
         """Returns the operations with patterns of Python, as `tokenizer.json` has them."""

@@ -1,7 +1,8 @@
-"""Text to ids and back, in the graph, with the vocabulary as an asset."""
+"""Text to ids and back, in the graph."""
 
 from __future__ import annotations
 
+import abc
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
@@ -11,6 +12,7 @@ import tensorflow as tf
 from keras_trellis.export.checks import checked
 from keras_trellis.export.standardizer import Standardizer
 from keras_trellis.serving import tokenizer
+from keras_trellis.serving.pieces import read_names
 
 EOS, UNKNOWN = "<eos>", "<unk>"
 
@@ -37,7 +39,8 @@ class Encoded(NamedTuple):
     Attributes:
         ids: `[B, T]` int32, zero after a text's end.
         lengths: `[B]` int32.
-        words: `[B, T]`, the text of each id, in UTF-8; empty after a text's end.
+        words: `[B, T]`, the text of each id, in UTF-8; empty after a text's end. A character that
+            several pieces share belongs to the last of them.
         unknown: `[B]` int32, the number of a text's words that the vocabulary does not have.
     """
 
@@ -50,51 +53,57 @@ class Encoded(NamedTuple):
 class Tokenizer(tf.Module):
     """A vocabulary in a graph.
 
-    Text is words, which white space separates, or characters if a space is among the tokens. A line
-    break reads `<eos>`. A word outside the vocabulary reads `<unk>`; without `<unk>` it is an
-    error.
+    A line break reads `<eos>`.
 
     Args:
         tokens: the vocabulary, in the order of the ids; see `check_vocabulary`.
-        folder: where to write the asset; it must exist until the module is saved.
         standardize: applied to text first.
+        detokenize: makes a text in print of words with single spaces between them.
 
     Attributes:
+        kind: what the tokens are, as in `keras_trellis.serving.tokenizer`.
         eos_id: the id of `<eos>`.
         unknown_id: the id of `<unk>`; None if there is none.
     """
 
+    kind: str
+
     def __init__(
         self,
         tokens: Sequence[str],
-        folder: Path,
         standardize: Standardize | None = None,
+        detokenize: Standardizer | None = None,
     ) -> None:
         super().__init__()
-        path = folder / "vocabulary.txt"
-        path.write_bytes("".join(f"{token}\n" for token in tokens).encode())
-        line = tf.string, tf.lookup.TextFileIndex.WHOLE_LINE
-        number = tf.int64, tf.lookup.TextFileIndex.LINE_NUMBER
-        numbers = tf.lookup.TextFileInitializer(str(path), *line, *number)
-        lines = tf.lookup.TextFileInitializer(str(path), *number, *line)
-        self._ids = tf.lookup.StaticHashTable(numbers, -1)
-        self._tokens = tf.lookup.StaticHashTable(lines, "")
         self._listed = "\n".join(tokens)  # no list: TensorFlow would track it
         self._standardize = standardize or tf.identity
-        self._by_characters = " " in tokens
+        self._detokenize = detokenize or Standardizer()
         self.eos_id = tokens.index(EOS)
         self.unknown_id = tokens.index(UNKNOWN) if UNKNOWN in tokens else None
 
+    @abc.abstractmethod
     def rule(self) -> str:
         """Returns how text is cut, in words for a model card."""
-        pieces, places = (
-            ("characters", "") if self._by_characters else ("words", " at white space")
-        )
-        others = f"read `{UNKNOWN}`" if self.unknown_id is not None else "are an error"
-        return (
-            f"in {pieces}{places}; a line break reads `{EOS}`, which stands before each text too; "
-            f"{pieces} outside the vocabulary {others}"
-        )
+
+    @abc.abstractmethod
+    def tokens(self, ids: tf.Tensor) -> tf.Tensor:
+        """Returns the token of each id, as text in UTF-8; an empty string for other numbers."""
+
+    @abc.abstractmethod
+    def decode(self, before: tf.Tensor, ids: tf.Tensor) -> tf.Tensor:
+        """Returns what ids add to a text after the token `before`.
+
+        Args:
+            before: `[B]`.
+            ids: `[B, T]`; negative ones add nothing.
+
+        Returns:
+            `[B]`, UTF-8 for all ids of a text; pieces may begin and end within a character.
+        """
+
+    @abc.abstractmethod
+    def _cut(self, text: tf.Tensor) -> tuple[tf.RaggedTensor, tf.RaggedTensor]:
+        """Returns the ids of texts, -1 for unknown words, and the text of each id."""
 
     def encode(self, text: tf.Tensor) -> Encoded:
         """Returns texts as a model reads them.
@@ -103,27 +112,43 @@ class Tokenizer(tf.Module):
             text: `[B]`, UTF-8; other bytes read U+FFFD, as in Python's "replace".
         """
         # First, so that every word of the answer is UTF-8: clients decode it.
-        text = tf.strings.unicode_transcode(text, "UTF-8", "UTF-8")
-        split = split_characters if self._by_characters else split_words
-        words = split(self._standardize(text))
-        ids = tf.cast(self._ids.lookup(words.flat_values), tf.int32)
-        missing = ids < 0
+        ids, words = self._cut(self._standardize(readable(text)))
+        missing = ids.flat_values < 0
         if self.unknown_id is None:
             expected = f"made of symbols of the vocabulary, which has no {UNKNOWN}"
-            ids = checked("text", ids, ~missing, expected, shows_value=False)
+            known = checked(
+                "text", ids.flat_values, ~missing, expected, shows_value=False
+            )
         else:
-            ids = tf.where(missing, self.unknown_id, ids)
-        missing = words.with_flat_values(tf.cast(missing, tf.int32))
+            known = tf.where(missing, self.unknown_id, ids.flat_values)
+        unknown = ids.with_flat_values(tf.cast(missing, tf.int32))
         return Encoded(
-            ids=words.with_flat_values(ids).to_tensor(),
-            lengths=tf.cast(words.row_lengths(), tf.int32),
+            ids=ids.with_flat_values(known).to_tensor(),
+            lengths=tf.cast(ids.row_lengths(), tf.int32),
             words=words.to_tensor(),
-            unknown=tf.reduce_sum(missing, axis=1),
+            unknown=tf.reduce_sum(unknown, axis=1),
         )
 
     def begun(self, encoded: Encoded) -> tf.Tensor:
         """Returns the ids of texts after a line break, `[B, 1 + T]`."""
         return tf.pad(encoded.ids, [[0, 0], [1, 0]], constant_values=self.eos_id)
+
+    def detokenize(self, ids: tf.Tensor) -> tf.Tensor:
+        """Returns the text of ids after a line break, in print: `[B, T]` to `[B]`, in UTF-8."""
+        begin = tf.fill(tf.shape(ids)[:1], self.eos_id)
+        return self._detokenize(readable(self.decode(begin, ids)))
+
+    def settled(self, text: tf.Tensor) -> tf.Tensor:
+        """Returns the beginnings of what `detokenize` returned that more ids do not change.
+
+        A word is settled as soon as it is there. Smaller tokens may go on with the last one, which
+        decides on the space before it; or with a character, which is U+FFFD so far.
+        """
+        if self.kind == "words":
+            return text
+        changes = bool(self._detokenize.portable())
+        unsettled = " *[^ \n]*$" if changes else r"\x{fffd}*$"
+        return tf.strings.regex_replace(text, unsettled, "")
 
     def describe(self) -> str:
         """Returns the text of a `tokenizer.json`; see `keras_trellis.serving.tokenizer`."""
@@ -134,10 +159,51 @@ class Tokenizer(tf.Module):
             portable = None
         return tokenizer.describe(
             self._listed.split("\n"),
-            kind="characters" if self._by_characters else "words",
-            end_of_line=EOS,
+            kind=self.kind,
+            end=EOS,
             unknown=None if self.unknown_id is None else UNKNOWN,
             standardize=portable,
+            detokenize=self._detokenize.portable(),
+        )
+
+
+class WordTokenizer(Tokenizer):
+    """Words, which white space separates; or characters, if a space is among the tokens.
+
+    A word outside the vocabulary reads `<unk>`; without `<unk>` it is an error.
+
+    Args:
+        tokens: see `Tokenizer`.
+        folder: where to write the asset; it must exist until the module is saved.
+        standardize: see `Tokenizer`.
+        detokenize: see `Tokenizer`.
+    """
+
+    def __init__(
+        self,
+        tokens: Sequence[str],
+        folder: Path,
+        standardize: Standardize | None = None,
+        detokenize: Standardizer | None = None,
+    ) -> None:
+        super().__init__(tokens, standardize, detokenize)
+        path = folder / "vocabulary.txt"
+        path.write_bytes("".join(f"{token}\n" for token in tokens).encode())
+        line = tf.string, tf.lookup.TextFileIndex.WHOLE_LINE
+        number = tf.int64, tf.lookup.TextFileIndex.LINE_NUMBER
+        numbers = tf.lookup.TextFileInitializer(str(path), *line, *number)
+        lines = tf.lookup.TextFileInitializer(str(path), *number, *line)
+        self._ids = tf.lookup.StaticHashTable(numbers, -1)
+        self._tokens = tf.lookup.StaticHashTable(lines, "")
+        self.kind = "characters" if " " in tokens else "words"
+
+    def rule(self) -> str:
+        """Returns how text is cut, in words for a model card."""
+        places = " at white space" if self.kind == "words" else ""
+        others = f"read `{UNKNOWN}`" if self.unknown_id is not None else "are an error"
+        return (
+            f"in {self.kind}{places}; a line break reads `{EOS}`, which stands before each text "
+            f"too; {self.kind} outside the vocabulary {others}"
         )
 
     def tokens(self, ids: tf.Tensor) -> tf.Tensor:
@@ -145,21 +211,23 @@ class Tokenizer(tf.Module):
         return self._tokens.lookup(tf.cast(ids, tf.int64))
 
     def decode(self, before: tf.Tensor, ids: tf.Tensor) -> tf.Tensor:
-        """Returns the text that ids add after the token `before`.
-
-        Args:
-            before: `[B]`.
-            ids: `[B, T]`; negative ones add nothing.
-
-        Returns:
-            `[B]`: words with a space before each that does not begin a line.
-        """
+        """Returns what ids add to a text: words with a space before each that begins no line."""
         tokens = tf.where(ids == self.eos_id, "\n", self.tokens(ids))
-        if not self._by_characters:
+        if self.kind == "words":
             previous = tf.concat([before[:, None], ids[:, :-1]], axis=1)
             begins = (previous == self.eos_id) | (ids == self.eos_id) | (ids < 0)
             tokens = tf.strings.join([tf.where(begins, "", " "), tokens])
         return tf.strings.reduce_join(tokens, axis=1)
+
+    def _cut(self, text: tf.Tensor) -> tuple[tf.RaggedTensor, tf.RaggedTensor]:
+        words = (split_words if self.kind == "words" else split_characters)(text)
+        ids = tf.cast(self._ids.lookup(words.flat_values), tf.int32)
+        return words.with_flat_values(ids), words
+
+
+def readable(text: tf.Tensor) -> tf.Tensor:
+    """Returns texts in UTF-8: other bytes become U+FFFD, as in Python's "replace"."""
+    return tf.strings.unicode_transcode(text, "UTF-8", "UTF-8")
 
 
 def split_words(text: tf.Tensor) -> tf.RaggedTensor:
@@ -175,12 +243,13 @@ def split_characters(text: tf.Tensor) -> tf.RaggedTensor:
     return characters.with_flat_values(tf.where(values == "\n", EOS, values))
 
 
-def check_vocabulary(tokens: Sequence[str], size: int) -> list[str]:
+def check_vocabulary(tokens: Sequence[str], size: int, pieces: bool) -> list[str]:
     """Returns a vocabulary as a list.
 
     Raises:
         ValueError: it does not have `size` tokens, or lacks `<eos>`, the end of a line; a token
-            occurs twice, is empty, or has a line break, which separates tokens in the asset.
+            occurs twice, is empty, or has a line break, which separates tokens in the asset; or
+            they are no names of `pieces`, or lack one of a byte.
     """
     tokens = list(tokens)
     if len(tokens) != size:
@@ -200,6 +269,8 @@ def check_vocabulary(tokens: Sequence[str], size: int) -> list[str]:
             f"`vocabulary` must have {EOS!r}, the end of a line, which is what stands before a "
             f"text too. Received: {len(tokens)} tokens without it"
         )
+    if pieces:
+        read_names(tokens, EOS)
     return tokens
 
 

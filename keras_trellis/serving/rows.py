@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import enum
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
@@ -31,7 +32,8 @@ class Token(NamedTuple):
 
     Attributes:
         token_id: its id.
-        text: what it adds to the text, a stop text included.
+        text: what it adds to the text, a stop text included. A character that several tokens make
+            is the last one's.
         log_prob: the model's, whatever the settings make of it.
         likeliest_ids: the most probable tokens in its place, if any were asked for.
         likeliest_log_probs: their log-probabilities.
@@ -140,6 +142,7 @@ class Row:
         self.cancelled = False
         self.cache: Arrays | None = None
         self._tokenizer = tokenizer
+        self._decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
         self._last = int(asked.ids[-1])
         self._stops: Sequence[str] = ()
         self._stop_ids: frozenset[int] = frozenset()
@@ -178,16 +181,19 @@ class Row:
         likeliest_log_probs: Sequence[float] = (),
     ) -> None:
         """Adds a token to the text; see `Token`."""
-        piece = self._tokenizer.piece(self._last, token_id)
+        ends = token_id in self._stop_ids
+        is_last = len(self.written) + 1 == self._most
+        added = self._tokenizer.added(self._last, token_id)
+        piece = self._decoder.decode(added, final=ends or is_last)
         self._last = token_id
         text = self.text + piece
         begin = first_stop(text, len(self.text), self._stops) if self._stops else None
         self.text = text[:begin]
         token = Token(token_id, piece, log_prob, likeliest_ids, likeliest_log_probs)
         self.written.append(token)
-        if begin is not None or token_id in self._stop_ids:
+        if begin is not None or ends:
             self.outcome = Outcome.STOP
-        elif len(self.written) == self._most:
+        elif is_last:
             self.outcome = Outcome.LENGTH
 
     def all_compared(self) -> Compared:

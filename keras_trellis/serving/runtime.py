@@ -128,7 +128,10 @@ class LanguageModel:
         return self.tokenizer.encode(_listed(texts))
 
     def detokenize(self, ids: Any, before: int | None = None) -> str:
-        """Returns the text of ids `[T]`.
+        """Returns the text of ids `[T]`, as in print.
+
+        Of words, the spaces that stand between them alone are left out, as far as the export says
+        how. U+FFFD at the end stands for a character that pieces begin and do not end.
 
         Args:
             ids: the ids; negative ones add nothing.
@@ -136,7 +139,7 @@ class LanguageModel:
         """
         ids = self.vocabulary.tokens("ids", np.ravel(ids), least=-1)
         before = self.tokenizer.eos_id if before is None else before
-        return self.tokenizer.decode(before, ids.tolist())
+        return self.tokenizer.detokenize(before, ids.tolist())
 
     def empty_cache(self, rows: int) -> Arrays:
         """Returns the cache of no text, for so many rows."""

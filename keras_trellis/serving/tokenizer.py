@@ -1,29 +1,34 @@
 """Text to ids and back, as the graph of an export does it, in Python.
 
-`tokenizer.json` of an export says how. Its entry `kind` says of what tokens are made, and so which
-other entries there are. For `words` and `characters` they are:
+`tokenizer.json` of an export says how. Its entries are:
 
-- `tokens`: the vocabulary, in the order of the ids.
+- `kind`: of what tokens are made: `words`, which white space separates, `characters`, or `pieces`
+  of words, see `keras_trellis.serving.pieces`.
+- `tokens`: the vocabulary, in the order of the ids; of pieces, their names.
 - `end_of_line`: the token that a line break reads, and that precedes every text.
-- `unknown`: the token that others read, or null: then they are an error.
-- `standardize`: the operations that make a text ready, in their order, or null if the export makes
-  texts ready by a function that only TensorFlow runs. An operation is `["lower"]`, `["latin1"]`
-  (each byte of the text in UTF-8 becomes the character of that number) or `["replace", pattern,
-  replacement]`; patterns are regular expressions that Python and RE2 read alike.
+- `unknown`: the token that others read, or null: then they are an error. No text is unknown to
+  pieces.
+- `standardize`: the operations that make a text ready, in their order, see
+  `keras_trellis.serving.operations`; or null if the export makes texts ready by a function that
+  only TensorFlow runs.
+- `detokenize`: the operations that make a text in print of words with single spaces between them.
 """
 
 from __future__ import annotations
 
+import codecs
 import json
-import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
+from keras_trellis.serving.operations import compose
+from keras_trellis.serving.pieces import Pieces, read_names
+
 NAME = "tokenizer.json"
-KINDS = ("words", "characters")
+KINDS = ("words", "characters", "pieces")
 
 
 class Encoded(NamedTuple):
@@ -32,7 +37,8 @@ class Encoded(NamedTuple):
     Attributes:
         ids: int32 `[B, T]`, zero after a text's end.
         lengths: int32 `[B]`.
-        words: the text of each id, a list for each text.
+        words: the text of each id, a list for each text. A character that several pieces share
+            belongs to the last of them.
         unknown: int32 `[B]`, how many of a text's words the vocabulary does not have.
     """
 
@@ -49,7 +55,7 @@ class Tokenizer:
         entries: those of a `tokenizer.json`.
 
     Attributes:
-        tokens: the vocabulary.
+        tokens: the vocabulary as text. A piece that is a part of a character reads U+FFFD.
         eos_id: the id of the end of a line.
         unknown_id: the id of the token that others read; None if there is none.
         separator: what stands between two tokens of a line.
@@ -64,16 +70,21 @@ class Tokenizer:
                 f"`kind` of {NAME} must be one of {', '.join(KINDS)}. "
                 f"Received: {entries.get('kind')!r}"
             )
-        self.tokens: list[str] = list(entries["tokens"])
-        self._ids = {token: index for index, token in enumerate(self.tokens)}
-        self._eos = entries["end_of_line"]
-        self.eos_id = self._ids[self._eos]
-        unknown = entries["unknown"]
-        self.unknown_id = None if unknown is None else self._ids[unknown]
-        self._by_characters = entries["kind"] == "characters"
-        self.separator = "" if self._by_characters else " "
-        self._operations = entries["standardize"]
-        self._ready = list(map(_operation, self._operations or ()))
+        names: list[str] = list(entries["tokens"])
+        line_break, unknown = entries["end_of_line"], entries["unknown"]
+        self.eos_id = names.index(line_break)
+        self.unknown_id = None if unknown is None else names.index(unknown)
+        self._cutter: _Cutter
+        if entries["kind"] == "pieces":
+            self._cutter = _ByPieces(names, line_break)
+        else:
+            by_characters = entries["kind"] == "characters"
+            self._cutter = _ByWords(names, line_break, by_characters)
+        self.tokens = self._cutter.tokens
+        self.separator = " " if entries["kind"] == "words" else ""
+        self._has_function = entries["standardize"] is None
+        self._standardize = compose(entries["standardize"] or ())
+        self._detokenize = compose(entries["detokenize"])
 
     @classmethod
     def load(cls, folder: Path) -> Tokenizer:
@@ -87,8 +98,11 @@ class Tokenizer:
             ValueError: the texts are none, or have symbols that a vocabulary without `<unk>` lacks,
                 or only TensorFlow can make them ready.
         """
-        words = [self._split(_text(index, text)) for index, text in enumerate(texts)]
-        rows = [[self._ids.get(word, -1) for word in row] for row in words]
+        cut = [
+            self._cutter.cut(self._ready(_text(index, text)))
+            for index, text in enumerate(texts)
+        ]
+        rows, words = [row for row, _ in cut], [row for _, row in cut]
         unknown = [row.count(-1) for row in rows]
         if self.unknown_id is None and any(unknown):
             raise ValueError(
@@ -107,49 +121,121 @@ class Tokenizer:
         """Returns the text that ids add after the token `before`; negative ones add nothing."""
         text = []
         for index in ids:
-            text.append(self.piece(before, index))
+            text.append(self.added(before, index))
             before = index
-        return "".join(text)
+        return b"".join(text).decode(errors="replace")
 
-    def piece(self, before: int, index: int) -> str:
-        """Returns what one id adds after the token `before`.
+    def added(self, before: int, index: int) -> bytes:
+        """Returns what one id adds after the token `before`, in UTF-8.
 
-        Words have a space before each that does not begin a line.
+        Words have a space before each that does not begin a line. A piece may be a part of a
+        character.
         """
         if index < 0:
-            return ""
-        if index == self.eos_id:
-            return "\n"
-        token = self.tokens[index]
-        return token if before == self.eos_id else f"{self.separator}{token}"
+            return b""
+        return b"\n" if index == self.eos_id else self._cutter.added(before, index)
 
-    def _split(self, text: str) -> list[str]:
-        if self._operations is None:
+    def piece(self, before: int, index: int) -> str:
+        r"""Returns what one id adds after the token `before`, as text.
+
+        A part of a character reads as its bytes, `bytes:\xe2\x82`, as in OpenAI's answers.
+        """
+        added = self.added(before, index)
+        try:
+            return added.decode()
+        except UnicodeDecodeError:
+            return "bytes:" + "".join(f"\\x{byte:02x}" for byte in added)
+
+    def detokenize(self, before: int, ids: Iterable[int]) -> str:
+        """Returns what `decode` does, in print: without spaces that stand between words alone."""
+        return self.in_print(self.decode(before, ids))
+
+    def in_print(self, text: str) -> str:
+        """Returns a text of tokens, with single spaces between words, as in print."""
+        return self._detokenize(text)
+
+    def _ready(self, text: str) -> str:
+        if self._has_function:
             raise ValueError(
                 "this export makes texts ready by a function that only TensorFlow runs: give ids, "
                 "or export the model with a keras_trellis.export.Standardizer"
             )
-        for ready in self._ready:
-            text = ready(text)
+        return self._standardize(text)
+
+
+class _Cutter(Protocol):
+    """What tokens are made of."""
+
+    tokens: list[str]
+
+    def cut(self, text: str) -> tuple[list[int], list[str]]:
+        """Returns the ids of a text, -1 for unknown words, and the text of each."""
+
+    def added(self, before: int, index: int) -> bytes:
+        """Returns what a token but the end of a line adds after another, in UTF-8."""
+
+
+class _ByWords:
+    """Words or characters."""
+
+    def __init__(self, tokens: list[str], line_break: str, by_characters: bool) -> None:
+        self.tokens = tokens
+        self._ids = {token: index for index, token in enumerate(tokens)}
+        self._line_break = line_break
+        self._by_characters = by_characters
+
+    def cut(self, text: str) -> tuple[list[int], list[str]]:
         if self._by_characters:
-            return [self._eos if symbol == "\n" else symbol for symbol in text]
-        return text.replace("\n", f" {self._eos} ").split()
+            end = self._line_break
+            words = [end if symbol == "\n" else symbol for symbol in text]
+        else:
+            words = text.replace("\n", f" {self._line_break} ").split()
+        return [self._ids.get(word, -1) for word in words], words
+
+    def added(self, before: int, index: int) -> bytes:
+        begins = self._by_characters or before == self._ids[self._line_break]
+        return f"{'' if begins else ' '}{self.tokens[index]}".encode()
+
+
+class _ByPieces:
+    """Pieces of words."""
+
+    def __init__(self, names: list[str], line_break: str) -> None:
+        self._pieces = read_names(names, line_break)
+        self._cutter = Pieces(self._pieces)
+        self.tokens = [piece.decode(errors="replace") for piece in self._pieces]
+        self._end = names.index(line_break)
+        self.tokens[self._end] = line_break
+
+    def cut(self, text: str) -> tuple[list[int], list[str]]:
+        ids = self._cutter.cut(text.encode())
+        decoder = codecs.getincrementaldecoder("utf-8")()
+        words = [decoder.decode(self._pieces[index]) for index in ids]
+        for place, index in enumerate(ids):
+            if index == self._end:
+                words[place] = self.tokens[index]
+        return ids, words
+
+    def added(self, before: int, index: int) -> bytes:
+        return self._pieces[index]
 
 
 def describe(
     tokens: Sequence[str],
     *,
     kind: str,
-    end_of_line: str,
+    end: str,
     unknown: str | None,
     standardize: Sequence[Sequence[str]] | None,
+    detokenize: Sequence[Sequence[str]],
 ) -> str:
     """Returns the text of a `tokenizer.json`; see the module for its entries."""
     entries = {
         "kind": kind,
-        "end_of_line": end_of_line,
+        "end_of_line": end,
         "unknown": unknown,
         "standardize": standardize,
+        "detokenize": detokenize,
         "tokens": list(tokens),
     }
     return json.dumps(entries, ensure_ascii=False, indent=1) + "\n"
@@ -168,18 +254,3 @@ def _text(index: int, text: Any) -> str:
 def _first_unknown(words: list[list[str]], rows: list[list[int]]) -> str:
     row = next(index for index, ids in enumerate(rows) if -1 in ids)
     return words[row][rows[row].index(-1)]
-
-
-def _operation(entry: Sequence[str]) -> Callable[[str], str]:
-    """Returns the function of an operation of `standardize`."""
-    match entry:
-        case ["lower"]:
-            return str.lower
-        case ["latin1"]:
-            return lambda text: text.encode().decode("latin-1")
-        case ["replace", pattern, replacement]:
-            compiled = re.compile(pattern)
-            return lambda text: compiled.sub(replacement, text)
-    raise ValueError(
-        f"`standardize` of {NAME} must have lower, latin1 and replace. Received: {entry!r}"
-    )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import NamedTuple
+from typing import AnyStr, NamedTuple
 
 import numpy as np
 
@@ -25,7 +25,8 @@ class Continuation(NamedTuple):
         likeliest_ids: int32 `[B, N, K]`, the most probable tokens in the place of each.
         likeliest_log_probs: float32 `[B, N, K]`.
         stopped: bool `[B]`, whether a stop ended the row.
-        text: what the ids add to each text, up to where a stop text begins.
+        text: what the ids add to each text, up to where a stop text begins. Words have single
+            spaces between them. A character that pieces begin and do not end reads U+FFFD.
         cache: which has read all of the ids but the last: send that one to go on.
     """
 
@@ -78,12 +79,12 @@ def continued(
     return written.continuation()
 
 
-def first_stop(text: str, searched: int, stops: Iterable[str]) -> int | None:
+def first_stop(text: AnyStr, searched: int, stops: Iterable[AnyStr]) -> int | None:
     """Returns where the first stop text begins that a text has; None: it has none.
 
     Args:
-        text: the text.
-        searched: how many of its first characters have no stop text.
+        text: the text, as characters or as bytes.
+        searched: how many of its first ones have no stop text.
         stops: the stop texts, none of them empty.
     """
     places = (text.find(stop, max(searched - len(stop) + 1, 0)) for stop in stops)
@@ -113,7 +114,8 @@ class _Written:
         self._last = last.tolist()
         self._lengths = np.zeros(len(last), np.int32)
         self._stopped = np.zeros(len(last), bool)
-        self._text = [""] * len(last)
+        self._text = [b""] * len(last)
+        self._stop = [[text.encode() for text in row] for row in settings.stop]
         self._cache = {name: np.array(value) for name, value in cache.items()}
         self.columns: list[tuple[np.ndarray, ...]] = []
 
@@ -163,10 +165,9 @@ class _Written:
     def _write_text(self, row: int, index: int) -> bool:
         """Adds a token's text to a row's; returns whether a stop text ends it."""
         before = self._text[row]
-        piece = self._tokenizer.piece(self._last[row], index)
+        text = before + self._tokenizer.added(self._last[row], index)
         self._last[row] = index
-        text = before + piece
-        begin = first_stop(text, len(before), self._settings.stop[row])
+        begin = first_stop(text, len(before), self._stop[row])
         self._text[row] = text[:begin]
         return begin is not None
 
@@ -186,6 +187,6 @@ class _Written:
             likeliest_ids=likeliest,
             likeliest_log_probs=best,
             stopped=self._stopped,
-            text=self._text,
+            text=[text.decode(errors="replace") for text in self._text],
             cache=self._cache,
         )

@@ -30,9 +30,13 @@ from keras_trellis import (
     recurrent,
 )
 from keras_trellis.export import Standardizer
+from keras_trellis.serving.pieces import CHARACTERS as CHARACTERS_OF_BYTES
 
 WORDS = [*"abcdefghij", "<unk>", "<eos>"]
 CHARACTERS = [*"abcd é", "日", "<eos>"]  # without <unk>
+# Names of pieces: of all bytes, of words, of a character, and of a part of it.
+PIECES = ["<eos>", *(name for byte, name in CHARACTERS_OF_BYTES.items() if byte != 10)]
+PIECES += ["Ġthe", "the", "Ġcat", "at", "æĹ¥", "æĹ", "ĠĠ"]
 PERMUTATION = [3, 1, 4, 0, 5, 2]
 IMAGES = tf.TensorSpec([None, 2, 3, 2], tf.uint8, "images")
 LABELS = ["low", "mid", "high"]
@@ -134,9 +138,17 @@ RUNTIME = {"runtime": True}
 
 # One for each kind of head, of layer, of text and of input: these answer to every loader.
 KINDS = {
-    "tied": Model(lambda: _language_model(len(WORDS), _trellis()), WORDS, RUNTIME),
+    "tied": Model(
+        lambda: _language_model(len(WORDS), _trellis()),
+        WORDS,
+        {"detokenize": Standardizer(["replace", "( [b-d]) ", r"\1-"]), **RUNTIME},
+    ),
     "mixture": Model(_mixture, WORDS),
-    "adaptive": Model(_adaptive, CHARACTERS, RUNTIME),
+    "adaptive": Model(
+        _adaptive,
+        CHARACTERS,
+        {"detokenize": Standardizer(["replace", " b( |$)", r"b\1"]), **RUNTIME},
+    ),
     "recurrent": Model(_recurrent, WORDS),
     "sequences": Model(_classifier, options={"labels": LABELS, **RUNTIME}),
     "images": Model(
@@ -154,6 +166,11 @@ MODELS = {
             "standardize": Standardizer(["lower"], ["replace", r"\p{Nd}+", "g"]),
             **RUNTIME,
         },
+    ),
+    "pieces": Model(
+        lambda: _of_random_weights(len(PIECES), seed=2),
+        PIECES,
+        {"pieces": True, **RUNTIME},
     ),
     "words": Model(
         lambda: _language_model(9, _trellis()), ["<eos>", "<unk>", *"abcdef", "é"]

@@ -12,6 +12,7 @@ Arrays = dict[str, np.ndarray]
 SIGNATURES = (
     "serving_default",
     "tokenize",
+    "detokenize",
     "score",
     "score_ids",
     "prefill",

@@ -55,6 +55,7 @@ def batches(model):
     return {
         "serving_default": {"text": TEXTS},
         "tokenize": {"text": TEXTS},
+        "detokenize": prompts,
         "score": {"text": TEXTS},
         "score_ids": prompts,
         "prefill": prompts,

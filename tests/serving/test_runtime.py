@@ -2,6 +2,7 @@
 
 import json
 import pickle
+import re
 import shutil
 import subprocess
 import sys
@@ -68,6 +69,16 @@ def test_texts_are_scored_alike(both):
     found["likeliest_tokens"] = tokens[found["likeliest_ids"]]
     assert_same(expected, found)
     assert_same(served("tokenize", {"text": texts}), model.tokenize(texts)._asdict())
+    prompts = ragged([*ROWS, []])
+    rows = zip(prompts["ids"], prompts["lengths"], strict=True)
+    written = [model.detokenize(row[:length]) for row, length in rows]
+    settled = written
+    if name == "adaptive":  # whose last word may go on
+        settled = [re.sub(r" *[^ \n]*\Z", "", text) for text in written]
+    found = {"text": written, "settled": settled}
+    assert_same(served("detokenize", prompts), found)
+    if name == "tied":  # by the rule that the export carries
+        assert model.detokenize([0, 1, 2, 0, 11, 1, 1]) == "a b-c a\nb b"
     described = served("serving_default", {"text": texts})
     tokens, probabilities = model.next(texts, described["next_tokens"].shape[1])
     found = {"next_tokens": tokens, "next_probabilities": probabilities}
@@ -128,6 +139,39 @@ def test_rows_are_continued_alike(both, rows):
     length = found.lengths[1]
     assert alone.ids[0].tolist() == found.ids[1, :length].tolist()
     assert alone.text[0] == found.text[1] and alone.stopped[0] == found.stopped[1]
+
+
+def test_pieces_are_scored_and_continued_alike(load, exports):
+    served, model = load("pieces"), runtime.load(exports["pieces"])
+    texts = ["the cat  at\nz 日本", "", "\0é"]
+    expected = served("score_v2", {"text": texts, "alternatives": [2, 0, 1]})
+    found = dict(vars(model.score(texts, [2, 0, 1])))
+    tokens = np.array([*model.tokenizer.tokens, ""], object)
+    found["likeliest_tokens"] = tokens[found["likeliest_ids"]]
+    assert_same(expected, found)
+    assert expected["tokens"][0, :5].tolist() == [
+        b"the",
+        b" cat",
+        b"  ",
+        b"at",
+        b"<eos>",
+    ]
+    assert not expected["unknown"].any()
+    settings = {
+        "seed": range(6),
+        "max_length": 25,
+        "stop": [[], ["e"], ["\n"], *3 * [[]]],
+    }
+    prompts = ragged([[0]] * 6)
+    answer = model.generate(**prompts, cache=model.empty_cache(6), **settings)
+    stops = [["", ""], ["e", ""], ["\n", ""], *3 * [["", ""]]]
+    request = {**prompts, **sampling_v2(6, **{**settings, "stop": stops})}
+    expected = served("generate_v2", request | served.no_text(6, "prefill_v2"))
+    assert_same(expected, answer._asdict())
+    # Random bytes are no UTF-8. A text has them as U+FFFD, and whole characters as they are.
+    assert any("\ufffd" in text for text in answer.text)
+    for ids, text in zip(answer.ids[3:], answer.text[3:], strict=True):
+        assert model.detokenize(ids) == text
 
 
 def test_two_calls_continue_as_one(stack):

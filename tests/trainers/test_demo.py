@@ -235,7 +235,7 @@ def test_unknown_words_are_marked(page):
         "words": ["the", "qwfp", "<unk>", "zxcv"],
         "known": [True, False, True, False],
         "nll": [1.0, 2.0, 3.0, 4.0],
-        "separator": " ",
+        "blanks": ["", " ", " ", " "],
     }
     page.route("**/score", lambda route: route.fulfill(json=answer))
     score(page, "the qwfp <unk> zxcv")
@@ -284,9 +284,7 @@ def test_colours_are_as_warm_as_tokens_are_surprising(page):
     score(page, "the cat sat\non the mat the mat")
     tokens = page.locator("#tokens [role=listitem]")
     assert tokens.all_text_contents() == "the cat sat ↵ on the mat the mat".split()
-    assert (
-        page.locator("#tokens").text_content() == "the cat sat ↵\non the mat the mat "
-    )
+    assert page.locator("#tokens").text_content() == "the cat sat↵\non the mat the mat"
     labels = tokens.evaluate_all(
         "all => all.map(each => each.getAttribute('aria-label'))"
     )

@@ -1,6 +1,7 @@
 """`python -m trainers.lm` from end to end, on a tiny corpus of its own."""
 
 import json
+import math
 import os
 import re
 import shutil
@@ -241,6 +242,54 @@ def test_words_of_the_prompt_that_are_unknown_are_told(trained, call):
     assert call.output.err.endswith("unknown words, read as <unk>: W2, w99\n")
     call(*arguments, "--prompt=w1")
     assert "unknown" not in call.output.err
+
+
+PIECES = ("--config.data.tokens=pieces", "--config.data.vocabulary_size=270")
+
+
+def compared(output, split="test"):
+    """Returns the numbers by which models compare, and the line of a split."""
+    (line,) = re.findall(rf"{split} perplexity: [^;\n]+", output)
+    numbers = re.findall(r"bits_per_byte ([\d.]+), word_perplexity ([\d.]+)", line)
+    assert len(numbers) == 1  # those of all tokens, by the protocol `exact`
+    return (*map(float, numbers[0]), line)
+
+
+def test_pieces_know_every_text_and_compare_with_words(
+    trained, corpus, call, monkeypatch, tmp_path
+):
+    workdir = tmp_path / "pieces"
+    place = (f"--workdir={workdir}", f"--data_dir={corpus}")
+    output = call("--task=text", *place, *SMALL, *PIECES)
+    assert "270 pieces" in output
+    bits, perplexity, line = compared(output)
+    exact = json.loads((workdir / "result.json").read_text())["scores"]["test"]["exact"]
+    # All of the text but the first piece and the first word; a line has a word more, its end.
+    text = (corpus / "test.txt").read_text()
+    words = len(text.split()) + text.count("\n") - 1
+    assert perplexity == pytest.approx(math.exp(exact["nll"] / words), abs=0.005)
+    whole = exact["nll"] / math.log(2) / len(text)
+    assert whole <= exact["bits_per_byte"] < 1.01 * whole
+    assert bits == round(exact["bits_per_byte"], 3)
+    # Random words of the same chance have no other model; to spell them is free, and blanks are.
+    of_words, word_perplexity, _ = compared(trained[1])
+    exact = json.loads((trained[0] / "result.json").read_text())["scores"]["test"][
+        "exact"
+    ]
+    assert exact["perplexity"] < word_perplexity < 1.1 * exact["perplexity"]
+    assert of_words == pytest.approx(exact["nll"] / math.log(2) / len(text), rel=0.05)
+
+    # Another version of the package may learn others: the run has its own.
+    monkeypatch.setattr("trainers.data.pieces.learn", None)
+    assert line in call(*place, program=evaluate)
+    prompt = "W3  ünknown\t日本"
+    own = (f"--workdir={workdir}", "--seed=3", "--max_length=60", f"--prompt={prompt}")
+    written = call(*own, program=generate)
+    assert written.startswith(prompt) and not call.output.err
+    report.run([str(trained[0]), str(workdir)], str(tmp_path))
+    table = (tmp_path / "results.md").read_text()
+    assert f"bits_per_byte {bits:.3f}, " in table
+    assert f"bits_per_byte {of_words:.3f}, " in table
 
 
 def test_one_protocol_alone(trained, corpus, call):

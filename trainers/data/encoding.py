@@ -9,6 +9,7 @@ import collections
 import contextlib
 import dataclasses
 import fcntl
+import functools
 import hashlib
 import json
 import os
@@ -24,7 +25,8 @@ from absl import logging
 from etils import epath
 
 from keras_trellis.export.tokenizer import split_words
-from trainers.data import files
+from trainers.data import files, pieces
+from trainers.data.pieces import PieceVocabulary
 from trainers.data.text import check, read_blocks, sha256
 from trainers.data.tokens import Tokens
 from trainers.data.vocabulary import EOS, UNKNOWN, UnknownTokenError, Vocabulary
@@ -49,6 +51,10 @@ class Source:
         settings: the arguments of `Vocabulary.from_counts`.
         form: a name for `tokens`, if a task has several.
         raw: whether the text is any bytes. Else it is UTF-8, and its last line gets a line break.
+        pieces: how many pieces of words to learn, which are the tokens then; None: they are words
+            or characters.
+        vocabulary: the pieces, where they are known already.
+        plain: like `open`, of the text before it was made ready; None: it is the same.
     """
 
     name: str
@@ -59,12 +65,35 @@ class Source:
     settings: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     form: str = ""
     raw: bool = False
+    pieces: int | None = None
+    vocabulary: PieceVocabulary | None = None
+    plain: Callable[[str], IO[bytes]] | None = None
 
     @property
     def identity(self) -> dict[str, Any]:
         """Everything that the encoded ids depend on."""
         text = {"sha256": dict(self.checksums), "form": self.form}
-        return {"format": _FORMAT, **text, "vocabulary": dict(self.settings)}
+        return {"format": _FORMAT, **text, "vocabulary": self._rules()}
+
+    def _rules(self) -> dict[str, Any]:
+        """Returns what the vocabulary depends on beside the text."""
+        if self.vocabulary is not None:
+            names = "\n".join(self.vocabulary.tokens)
+            return {"sha256": hashlib.sha256(names.encode()).hexdigest()}
+        if self.pieces is not None:
+            return {"pieces": self.pieces}
+        return dict(self.settings)
+
+    def read_plain(self, split: str, most: int | None = None) -> str:
+        """Returns a split's text before it was made ready; of a long one about `most` bytes."""
+        read, size = [], 0
+        with (self.plain or self.open)(split) as file:
+            for block in read_blocks(file, self.labels[split], raw=self.raw):
+                read.append(block)
+                size += len(block)
+                if most is not None and size >= most:
+                    break
+        return b"".join(read).decode(errors="replace")
 
 
 def source_from_files(
@@ -172,11 +201,7 @@ def _encode(folder: pathlib.Path, source: Source) -> None:
 
 def _write(part: pathlib.Path, source: Source) -> None:
     """Writes vocabulary and ids."""
-    vocabulary = Vocabulary.from_counts(_counts(source), **source.settings)
-    if set(vocabulary.tokens) <= {UNKNOWN, EOS}:
-        raise ValueError(
-            f"{source.labels['train']} holds no words; expected the training text"
-        )
+    vocabulary = source.vocabulary or _learned(source)
     vocabulary.save(part / _VOCABULARY)
     for split in SPLITS:
         _write_ids(part, source, split, vocabulary)
@@ -187,21 +212,34 @@ def _write(part: pathlib.Path, source: Source) -> None:
     )
 
 
+def _learned(source: Source) -> Vocabulary:
+    """Returns the vocabulary of the training text."""
+    if source.pieces is not None:
+        _check_words(source, any(map(str.strip, _decoded(source, "train", "checked"))))
+        blocks = functools.partial(_decoded, source, "train", "learned from")
+        return pieces.learn(blocks, source.pieces)
+    vocabulary = Vocabulary.from_counts(_counts(source), **source.settings)
+    _check_words(source, not {*vocabulary.tokens} <= {UNKNOWN, EOS})
+    return vocabulary
+
+
+def _check_words(source: Source, has_words: bool) -> None:
+    if not has_words:
+        raise ValueError(
+            f"{source.labels['train']} holds no words; expected the training text"
+        )
+
+
 def _counts(source: Source) -> dict[str, int]:
     """Counts the words of the training text, in order of first appearance."""
     counts: collections.Counter[str] = collections.Counter()
-    for words, places in _blocks(source, "train", "counted"):
+    for words, places in _distinct(source, "train", "counted"):
         counts.update(dict(zip(words, np.bincount(places).tolist(), strict=True)))
     return counts
 
 
-def _blocks(
-    source: Source, split: str, doing: str
-) -> Iterator[tuple[list[str], np.ndarray]]:
-    """Yields the distinct words of each block of a text, and for each token its word's index.
-
-    Of a large text it prints from time to time how far it has come.
-    """
+def _blocks(source: Source, split: str, doing: str) -> Iterator[bytes]:
+    """Yields the blocks of a text; of a large one it prints from time to time how far it is."""
     size, printed = 0, time.monotonic()
     with source.open(split) as text:
         for block in read_blocks(text, source.labels[split], raw=source.raw):
@@ -212,8 +250,38 @@ def _blocks(
                     f"encoding {source.labels[split]}: {size / 2**20:,.0f} MiB {doing}",
                     flush=True,
                 )
-            words, places = tf.unique(source.tokens(tf.constant([block])).flat_values)
-            yield [word.decode() for word in words.numpy().tolist()], places.numpy()
+            yield block
+
+
+def _decoded(source: Source, split: str, doing: str) -> Iterator[str]:
+    return (block.decode() for block in _blocks(source, split, doing))
+
+
+def _distinct(
+    source: Source, split: str, doing: str
+) -> Iterator[tuple[list[str], np.ndarray]]:
+    """Yields the distinct words of each block of a text, and for each token its word's index."""
+    for block in _blocks(source, split, doing):
+        words, places = tf.unique(source.tokens(tf.constant([block])).flat_values)
+        yield [word.decode() for word in words.numpy().tolist()], places.numpy()
+
+
+def _ids(source: Source, split: str, vocabulary: Vocabulary) -> Iterator[np.ndarray]:
+    """Yields the ids of each block of a text."""
+    if isinstance(vocabulary, PieceVocabulary):
+        cut = pieces.cutter(vocabulary)
+        yield from map(cut, _decoded(source, split, "written"))
+        return
+    for words, places in _distinct(source, split, "written"):
+        try:
+            ids = vocabulary.encode(words)
+        except UnknownTokenError as error:
+            raise ValueError(
+                f"{source.labels[split]} holds {error.token!r}, which the training text lacks; "
+                f"expected its symbols alone, or a vocabulary with {UNKNOWN}: "
+                "--config.corpus.unknown=True"
+            ) from error
+        yield ids[places]
 
 
 def _write_ids(
@@ -221,17 +289,9 @@ def _write_ids(
 ) -> None:
     count, has_words = 0, False
     with _ids_path(part, split).open("wb") as file:
-        for words, places in _blocks(source, split, "written"):
-            try:
-                ids = vocabulary.encode(words)
-            except UnknownTokenError as error:
-                raise ValueError(
-                    f"{source.labels[split]} holds {error.token!r}, which the training text lacks; "
-                    f"expected its symbols alone, or a vocabulary with {UNKNOWN}: "
-                    "--config.corpus.unknown=True"
-                ) from error
-            file.write(ids[places].astype(_ID).tobytes())
-            count += len(places)
+        for ids in _ids(source, split, vocabulary):
+            file.write(ids.astype(_ID).tobytes())
+            count += len(ids)
             has_words = has_words or bool((ids != vocabulary.eos_id).any())
     if count < 2:
         raise ValueError(
@@ -258,4 +318,5 @@ def _read(
     ids: dict[str, np.ndarray] = {
         split: np.memmap(_ids_path(folder, split), _ID, "r") for split in SPLITS
     }
-    return Vocabulary.load(folder / _VOCABULARY), ids
+    kind = Vocabulary if source.pieces is None else PieceVocabulary
+    return kind.load(folder / _VOCABULARY), ids

@@ -3,14 +3,16 @@
 It is on every machine and needs no download. It differs a little between Python versions, and so
 does every number measured on it: compare such numbers under one version only.
 
-The text becomes like other corpora of language modelling: lower case, numbers as `N`, punctuation
-split off, one paragraph on each line. The topics quote each other at length, so only the first copy
-of a paragraph is kept. A topic goes to one split as a whole, and no test paragraph is in the
-training text.
+Its words are like those of other corpora of language modelling: lower case, numbers as `N`,
+punctuation split off. Pieces of words are cut from the text as it is. A line has one paragraph. The
+topics quote each other at length, so only the first copy of a paragraph is kept, whichever form the
+text has. A topic goes to one split as a whole, and no test paragraph is in the training text.
 """
 
 import hashlib
 import re
+from collections.abc import Callable
+from typing import NamedTuple
 
 import tensorflow as tf
 
@@ -21,12 +23,33 @@ _BLANK_LINES = re.compile(r"\n\s*\n")
 _HELD_OUT = 0.1
 
 
+class Paragraph(NamedTuple):
+    """A paragraph of a topic, in one line.
+
+    Attributes:
+        words: its words, with single spaces between them.
+        plain: the paragraph itself, its white space as single spaces.
+    """
+
+    words: str
+    plain: str
+
+
 def texts() -> dict[str, str]:
-    """Returns the text of "train", "validation" and "test"; the last two are a tenth at most.
+    """Returns the words of "train", "validation" and "test"; the last two are a tenth at most.
 
     Raises:
         OSError: this Python comes without the text.
     """
+    return _texts(lambda paragraph: paragraph.words)
+
+
+def plain_texts() -> dict[str, str]:
+    """Returns the same paragraphs as they are; raises what `texts` raises."""
+    return _texts(lambda paragraph: paragraph.plain)
+
+
+def _texts(form: Callable[[Paragraph], str]) -> dict[str, str]:
     try:
         from pydoc_data.topics import topics
     except ImportError as error:
@@ -35,19 +58,28 @@ def texts() -> dict[str, str]:
             "this Python comes without it; install the whole standard library, or use "
             "--task=text with --data_dir"
         ) from error
-    return _split(_prepared(topics))
+    splits = _split(_prepared(topics))
+    return {
+        split: "".join(f"{form(paragraph)}\n" for paragraph in paragraphs)
+        for split, paragraphs in splits.items()
+    }
 
 
-def _prepared(topics: dict[str, str]) -> dict[str, str]:
-    """Returns each topic's paragraphs that no earlier topic has, one on each line."""
+def _prepared(topics: dict[str, str]) -> dict[str, list[Paragraph]]:
+    """Returns each topic's paragraphs that no earlier topic has."""
     seen: set[str] = set()
     prepared = {}
     for name, text in sorted(topics.items()):
-        paragraphs = dict.fromkeys(_lines(_BLANK_LINES.split(_UNDERLINE.sub("", text))))
-        prepared[name] = "".join(
-            f"{line}\n" for line in paragraphs if line and line not in seen
-        )
-        seen.update(paragraphs)
+        plain = _BLANK_LINES.split(_UNDERLINE.sub("", text))
+        lines = _lines(plain)
+        # The first of those that have the same words.
+        by_words = dict(zip(reversed(lines), reversed(plain), strict=True))
+        prepared[name] = [
+            Paragraph(line, " ".join(by_words[line].split()))
+            for line in dict.fromkeys(lines)
+            if line and line not in seen
+        ]
+        seen.update(lines)
     return prepared
 
 
@@ -58,19 +90,23 @@ def _lines(paragraphs: list[str]) -> list[str]:
     return [line.decode() for line in lines.numpy().tolist()]
 
 
-def _split(prepared: dict[str, str]) -> dict[str, str]:
+def _split(prepared: dict[str, list[Paragraph]]) -> dict[str, list[Paragraph]]:
     """Deals topics, in the order of their hashes, to the first split with room."""
-    total = sum(map(len, prepared.values()))
+    sizes = {
+        name: sum(len(paragraph.words) + 1 for paragraph in paragraphs)
+        for name, paragraphs in prepared.items()
+    }
+    total = sum(sizes.values())
     room = {
         "validation": _HELD_OUT * total,
         "test": _HELD_OUT * total,
         "train": float(total),
     }
-    chosen: dict[str, list[str]] = {split: [] for split in room}
+    chosen: dict[str, list[Paragraph]] = {split: [] for split in room}
     for name in sorted(
         prepared, key=lambda name: hashlib.sha256(name.encode()).digest()
     ):
-        split = next(split for split in room if len(prepared[name]) <= room[split])
-        room[split] -= len(prepared[name])
-        chosen[split].append(prepared[name])
-    return {split: "".join(pieces) for split, pieces in chosen.items()}
+        split = next(split for split in room if sizes[name] <= room[split])
+        room[split] -= sizes[name]
+        chosen[split] += prepared[name]
+    return chosen

@@ -115,8 +115,8 @@ def _check_encoding(block: bytes, name: str) -> None:
 def read_blocks(file: IO[bytes], name: str, *, raw: bool = False) -> Iterator[bytes]:
     """Yields a text in blocks of about a megabyte.
 
-    A block ends in a line break, or in a space if a megabyte has no line break. The last line gets
-    a line break if the file lacks it.
+    A block ends in a line break, or before a space if a megabyte has no line break. The last line
+    gets a line break if the file lacks it.
 
     Args:
         file: UTF-8 text.
@@ -130,8 +130,9 @@ def read_blocks(file: IO[bytes], name: str, *, raw: bool = False) -> Iterator[by
     while block := file.read(_BLOCK_BYTES):
         last = block[-1:]
         block = rest + block
-        # Do not cut within a token.
-        cut = (block.rfind(b"\n") + 1) or (block.rfind(b" ") + 1)
+        # Do not cut within a token. The spaces before a word are of its pieces.
+        cut = block.rfind(b"\n") + 1
+        cut = cut or len(block[: block.rfind(b" ") + 1].rstrip(b" "))
         if cut:
             yield block[:cut] if raw else _checked(block[:cut], start, name)
         elif len(block) > _LONGEST_WORD:  # each further read would copy it again

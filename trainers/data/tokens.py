@@ -7,12 +7,15 @@ A run of one sign is one token if the sign is in Latin-1 or in the block General
 U+FEFF or U+FFFD. Each other sign is one token.
 """
 
+import functools
+import re
 from collections.abc import Callable
 
 import tensorflow as tf
 
 from keras_trellis.export.standardizer import Standardizer
-from keras_trellis.export.tokenizer import BLANKS
+from keras_trellis.export.tokenizer import BLANKS, EOS
+from trainers.data.plain import Part
 
 Tokens = Callable[[tf.Tensor], tf.RaggedTensor]
 """Texts `[B]`, in UTF-8, to their tokens."""
@@ -29,6 +32,7 @@ _NUMBER = rf"\p{{Nd}}+(?:\.\p{{Nd}}+)*{_WORD}*"
 _PYDOC_TOKEN = (
     rf"{_LETTER}{_WORD}*(?:['-][a-z]+)*|{_NUMBER}|{_RUNS}|[^\s\p{{L}}\p{{N}}_]"
 )
+_QUOTES = str.maketrans("‘’“”", "''\"\"")
 # White space as spaces and line breaks, enough that no two words share one.
 _APART = (
     ("replace", rf"[{BLANKS}]", "  "),
@@ -75,3 +79,33 @@ def text_tokens(tokens: Tokens, text: str) -> list[str]:
     """Returns the tokens of one text."""
     words = tokens(tf.constant([text])).flat_values
     return [word.decode() for word in words.numpy().tolist()]
+
+
+def pydoc_parts(text: str) -> list[Part]:
+    """Returns the parts of a text that the words of `pydoc` stand for."""
+    # A character whose lower case is two has another place there, and stays.
+    ready = "".join(
+        lower if len(lower := character.lower()) == 1 else character
+        for character in text.translate(_QUOTES)
+    )
+    parts, begin = [], 0
+    for match in _python_tokens()[0].finditer(ready):
+        word = match[0]
+        if word == "\n":
+            word = EOS
+        elif _python_tokens()[1].fullmatch(word):
+            word = "N"
+        blank, part = text[begin : match.start()], text[match.start() : match.end()]
+        parts.append(Part(blank, part, word))
+        begin = match.end()
+    return parts
+
+
+@functools.cache
+def _python_tokens() -> tuple[re.Pattern[str], re.Pattern[str]]:
+    """Returns the expressions of a word or a line break, and of a number, in Python."""
+    patterns = Standardizer(
+        ("replace", rf"{_PYDOC_TOKEN}|\n", ""), ("replace", _NUMBER, "")
+    ).portable()
+    word, number = (re.compile(pattern) for _, pattern, _ in patterns)
+    return word, number

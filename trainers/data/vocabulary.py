@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Iterable, Mapping
+from typing import TypeVar
 
 import numpy as np
 from etils import epath
@@ -11,6 +12,7 @@ from trainers.data.files import read_bytes, write_text
 UNKNOWN = "<unk>"
 EOS = "<eos>"
 ORDERS = ("appearance", "frequency")
+_Loaded = TypeVar("_Loaded", bound="Vocabulary")
 
 
 class UnknownTokenError(ValueError):
@@ -132,16 +134,24 @@ class Vocabulary:
         Raises:
             ValueError: an id lies outside the vocabulary.
         """
-        words = []
+        words = [
+            "\n" if index == self.eos_id else self.tokens[index]
+            for index in self.checked(ids)
+        ]
+        if self._has_characters:
+            return "".join(words)
+        return " ".join(words).replace(" \n", "\n").replace("\n ", "\n")
+
+    def checked(self, ids: Iterable[int]) -> list[int]:
+        """Returns ids; raises ValueError if one lies outside the vocabulary."""
+        checked = []
         for index in map(int, ids):
             if not 0 <= index < self.size:
                 raise ValueError(
                     f"`ids` must be from 0 to {self.size - 1}. Received: {index} among them"
                 )
-            words.append("\n" if index == self.eos_id else self.tokens[index])
-        if self._has_characters:
-            return "".join(words)
-        return " ".join(words).replace(" \n", "\n").replace("\n ", "\n")
+            checked.append(index)
+        return checked
 
     def save(self, path: epath.PathLike) -> None:
         """Writes the tokens to a UTF-8 text file, one on each line, atomically."""
@@ -149,7 +159,7 @@ class Vocabulary:
         write_text(path, text)
 
     @classmethod
-    def load(cls, path: epath.PathLike) -> "Vocabulary":
+    def load(cls: type[_Loaded], path: epath.PathLike) -> _Loaded:
         """Reads what `save` wrote.
 
         Raises:

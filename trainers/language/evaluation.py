@@ -18,7 +18,7 @@ import tensorflow as tf
 from keras_trellis.heads import MixtureOfSoftmaxes
 from keras_trellis.models import passes
 from trainers.data import streams
-from trainers.tasks.measures import WORDS, Metric, TokenMeasure
+from trainers.tasks.measures import WORDS, Metric, Number, TokenMeasure
 
 PROTOCOLS = ("exact", "trellisnet")
 # The number that a protocol adds to the probabilities of a mixture of softmaxes.
@@ -31,12 +31,12 @@ class Score(NamedTuple):
     Attributes:
         nll: the total negative log-likelihood, in nats.
         tokens: the number of scored tokens.
-        metrics: the mean of each metric over them.
+        metrics: the numbers that stand beside it, such as the mean of each metric.
     """
 
     nll: float
     tokens: int
-    metrics: Mapping[Metric, float] = MappingProxyType({})
+    metrics: Mapping[Number, float] = MappingProxyType({})
 
     @property
     def mean(self) -> float:

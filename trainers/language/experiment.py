@@ -2,7 +2,7 @@
 
 import sys
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import keras
 import numpy as np
@@ -13,9 +13,17 @@ from keras_trellis import TrellisLM
 from keras_trellis.export import export_language_model, inference_model
 from keras_trellis.heads import MixtureOfSoftmaxes
 from trainers.data import files
+from trainers.data.pieces import PieceVocabulary
 from trainers.data.text import sha256
 from trainers.data.vocabulary import EOS, UNKNOWN, Vocabulary
-from trainers.language import adaptation, evaluation, modeling, models, unigram
+from trainers.language import (
+    adaptation,
+    compared,
+    evaluation,
+    modeling,
+    models,
+    unigram,
+)
 from trainers.sequences import layer
 from trainers.tasks import corpora, provenance, registry
 from trainers.tasks.task import LanguageTask
@@ -26,6 +34,7 @@ from trainers.training.workdir import RESTORE, WorkdirError, read_record
 VOCABULARY, CORPUS = "vocabulary.txt", "corpus.json"
 _CHECKSUM = "vocabulary_sha256"
 ByProtocol = dict[str, evaluation.Score]
+_Kind = TypeVar("_Kind", bound=Vocabulary)
 
 
 class LanguageExperiment(Experiment):
@@ -34,15 +43,23 @@ class LanguageExperiment(Experiment):
     Args:
         config: the run's config.
         data_dir: the folder of the corpus's text files.
+        path: the run's folder, whose vocabulary of pieces is used if there is one; None: none is.
 
     Raises:
-        ValueError, OSError: the corpus cannot be used.
+        ValueError, OSError, ImportError: the corpus cannot be used.
     """
 
-    def __init__(self, config: ConfigDict, data_dir: str | None) -> None:
+    def __init__(
+        self,
+        config: ConfigDict,
+        data_dir: str | None,
+        path: epath.Path | None = None,
+    ) -> None:
         super().__init__(config)
-        self._corpus = load_corpus(config, data_dir)
-        self._measure = registry.language(config.task).measure
+        self._corpus = load_corpus(config, data_dir, path)
+        self._task = registry.configured(config)
+        self._measure = self._task.measure
+        self._compared = compared.Compared(self._task, self._corpus)
         self._words = self._corpus.vocabulary.size
         name = f"the training text ({self._corpus.labels['train']})"
         modeling.check_training_text(name, len(self._corpus.train), config.data)
@@ -95,13 +112,12 @@ class LanguageExperiment(Experiment):
 
     def score_split(self, task: Any, split: str, check: Check) -> ByProtocol:
         """Returns the scores of a split under both protocols."""
-        metrics = registry.language(self._config.task).metrics
-        evaluator = task.evaluator.with_metrics(metrics)
+        evaluator = task.evaluator.with_metrics(self._task.metrics)
         scores = {}
         for protocol in evaluation.PROTOCOLS:
             check()
             scores[protocol] = evaluator.score(protocol, getattr(self._corpus, split))
-        return scores
+        return self._compared.complete(split, scores)
 
     def describe(self, split: str, score: ByProtocol) -> str:
         """Returns one line: the scores of a split under each protocol."""
@@ -134,7 +150,7 @@ class LanguageExperiment(Experiment):
         """Returns a table of the score on test data beside others on the same text."""
         measure, corpus = self._measure, self._corpus
         rows = [(measure.text(value), "this run")]
-        for entry in registry.language(self._config.task).measured:
+        for entry in self._task.measured:
             if entry.matches(corpus.checksums, tokens):
                 score = f"{measure.text(entry.value)} ± {measure.text(entry.deviation)}"
                 rows.append(
@@ -169,17 +185,19 @@ def evaluate(
     config = runs.load_config(path)
     corpus = _run_corpus(path, config, data_dir)
     model = _best_model(path, config, corpus.vocabulary.size)
-    task = registry.language(config.task)
+    task = registry.configured(config)
     evaluator = evaluation.Evaluator(
         model, config.data, config.evaluation, task.metrics
     )
     chunk = config.evaluation.exact_chunk
+    numbers = compared.Compared(task, corpus)
     adaptive = adaptation.AdaptiveEvaluator(model, corpus.train, chunk, dynamic, cache)
     for split in runs.SPLITS:
         ids = getattr(corpus, split)
         scores = {protocol: evaluator.score(protocol, ids) for protocol in protocols}
         if dynamic or cache:
             scores["adapted"] = adaptive.exact(ids)
+        scores = numbers.complete(split, scores)
         print(evaluation.describe(split, scores, task.measure), flush=True)
 
 
@@ -199,17 +217,24 @@ def generate(path: epath.Path, prompt: str, max_length: int, **sampling: Any) ->
         ValueError, WorkdirError: an argument is out of range, or the folder cannot be used.
     """
     model, vocabulary, config = load_trained(path)
-    task = registry.language(config.task)
+    task = registry.configured(config)
+    ids = _read(task, vocabulary, prompt)
+    forbidden = None if vocabulary.unknown_id is None else [vocabulary.unknown_id]
+    text = model.generate(ids[None], max_length, forbidden_ids=forbidden, **sampling)
+    return _printed(task, vocabulary, np.asarray(text)[0], len(ids))
+
+
+def _read(task: LanguageTask, vocabulary: Vocabulary, prompt: str) -> np.ndarray:
+    """Returns the ids of a prompt; an empty one is the end of a line. Prints unknown words."""
+    if isinstance(vocabulary, PieceVocabulary):
+        return vocabulary.read(prompt or "\n")
     tokens = task.list_tokens(prompt)
-    ids = vocabulary.encode(tokens or [EOS])
     if unknown := {*tokens}.difference(vocabulary.tokens):
         print(
             f"unknown words, read as {UNKNOWN}: {', '.join(sorted(unknown))}",
             file=sys.stderr,
         )
-    forbidden = None if vocabulary.unknown_id is None else [vocabulary.unknown_id]
-    text = model.generate(ids[None], max_length, forbidden_ids=forbidden, **sampling)
-    return _printed(task, vocabulary, np.asarray(text)[0], len(ids))
+    return vocabulary.encode(tokens or [EOS])
 
 
 def _printed(
@@ -217,7 +242,7 @@ def _printed(
 ) -> str:
     """Returns tokens as a text in print, of whole words; the first `given` are a prompt."""
     text = vocabulary.decode(ids)
-    if task.characters:
+    if task.characters or task.pieces is not None:
         least = len(vocabulary.decode(ids[:given]))
         end = max(text.rfind(blank, least) for blank in " \n")
         text = text[:end] if end >= 0 else text  # its length has cut the last word
@@ -238,7 +263,8 @@ def load_trained(path: epath.Path) -> tuple[TrellisLM, Vocabulary, ConfigDict]:
         raise WorkdirError(
             f"{path} has no trained weights yet: {VOCABULARY} is missing"
         )
-    vocabulary = _saved_vocabulary(path)
+    has_pieces = registry.configured(config).pieces is not None
+    vocabulary = _saved_vocabulary(path, PieceVocabulary if has_pieces else Vocabulary)
     return _best_model(path, config, vocabulary.size), vocabulary, config
 
 
@@ -273,9 +299,9 @@ def export(
     if isinstance(model.head, MixtureOfSoftmaxes):
         # Probabilities that are served sum to 1, whatever training added to them.
         model.head.epsilon = evaluation.EPSILON["exact"]
-    task, record = registry.language(config.task), _saved_corpus(path)
+    task, record = registry.configured(config), _saved_corpus(path)
     facts = runs.facts(path, config)
-    facts |= provenance.data_facts(config.task, record.get("sha256", {}))
+    facts |= provenance.data_facts(task, record.get("sha256", {}))
     facts |= provenance.unknown_words(record)
     if precision != "float32":
         corpus = _run_corpus(path, config, data_dir)
@@ -289,26 +315,41 @@ def export(
         model,
         vocabulary.tokens,
         output,
+        pieces=task.pieces is not None,
         standardize=task.standardize,
+        detokenize=task.printed,
         precision=precision,
         runtime=runtime,
         facts=facts,
     )
 
 
-def load_corpus(config: ConfigDict, data_dir: str | None) -> corpora.Corpus:
+def load_corpus(
+    config: ConfigDict, data_dir: str | None, path: epath.Path | None = None
+) -> corpora.Corpus:
     """Returns the text of a run.
 
+    Args:
+        config: the run's config.
+        data_dir: the folder of the corpus's text files.
+        path: see `LanguageExperiment`. Another version of the package that learns pieces may learn
+            others of the same text.
+
     Raises:
-        ValueError, OSError: it cannot be used.
+        ValueError, OSError, ImportError: it cannot be used.
     """
-    return corpora.load(config.task, data_dir, **config.get("corpus", {}))
+    task = registry.configured(config)
+    pieces = None
+    if path is not None and task.pieces is not None:
+        if files.exists(path / VOCABULARY):
+            pieces = _saved_vocabulary(path, PieceVocabulary)
+    return corpora.load(task, data_dir, vocabulary=pieces, **config.get("corpus", {}))
 
 
 def _run_corpus(
     path: epath.Path, config: ConfigDict, data_dir: str | None
 ) -> corpora.Corpus:
-    corpus = load_corpus(config, data_dir)
+    corpus = load_corpus(config, data_dir, path)
     check_corpus(path, corpus)
     return corpus
 
@@ -344,11 +385,11 @@ def _saved_corpus(path: epath.Path) -> dict[str, Any]:
     return record
 
 
-def _saved_vocabulary(path: epath.Path) -> Vocabulary:
+def _saved_vocabulary(path: epath.Path, kind: type[_Kind]) -> _Kind:
     """Returns a run's vocabulary; raises WorkdirError if it is damaged."""
     file = path / VOCABULARY
     try:
-        vocabulary = Vocabulary.load(file)
+        vocabulary = kind.load(file)
     except ValueError as error:
         raise WorkdirError(f"{error}. {RESTORE}") from error
     if _saved_corpus(path).get(_CHECKSUM) not in (None, sha256(file)):
@@ -365,7 +406,8 @@ def check_corpus(path: epath.Path, corpus: corpora.Corpus) -> None:
     differing = [name for name in checksums if recorded.get(name) != checksums[name]]
     # The vocabulary is all that a run of an early version has of its text.
     if not differing and files.exists(path / VOCABULARY):
-        if _saved_vocabulary(path).tokens != corpus.vocabulary.tokens:
+        kind = type(corpus.vocabulary)
+        if _saved_vocabulary(path, kind).tokens != corpus.vocabulary.tokens:
             differing = ["train"]
     if differing:
         raise WorkdirError(

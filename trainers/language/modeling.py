@@ -43,7 +43,7 @@ class LanguageModeling(TrainedLayer):
         self.model = model
         self.evaluator = evaluation.Evaluator(model, config.data, config.evaluation)
         self._config = config
-        self._measure = registry.language(config.task).measure
+        self._measure = registry.configured(config).measure
         self.unit = self._measure.counted
         self._streams = streams.contiguous_streams(train, config.data.batch_size)
         self._windows = _windows(config, self._streams.shape[1])

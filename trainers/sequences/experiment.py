@@ -174,7 +174,7 @@ def export(
     )
     checkpoints.load_best(path, model)
     facts = runs.facts(path, config)
-    facts |= provenance.data_facts(config.task, record.get("sha256", {}))
+    facts |= provenance.data_facts(registry.get(config.task), record.get("sha256", {}))
     if precision != "float32":
         experiment = SequenceExperiment(config, data_dir, path)
         experiment.check(path)

@@ -40,11 +40,13 @@ _RETURNED: Mapping[str, Mapping[str, tuple[str, int]]] = {
         "lengths": ("int32", 1),
         "unknown": ("int32", 1),
     },
+    "detokenize": {"text": ("string", 1), "settled": ("string", 1)},
     "score": {
         "tokens": ("string", 2),
         "words": ("string", 2),
         "nll": ("float32", 2),
         "count": ("int32", 1),
+        "unknown": ("int32", 1),
     },
     "generate": {
         "ids": ("int32", 2),
@@ -231,6 +233,11 @@ class Model:
     def __init__(self, transport: Grpc | Rest) -> None:
         self._transport = transport
         self._signatures = transport.metadata().signature_def
+
+    @property
+    def signatures(self) -> frozenset[str]:
+        """The names of the signatures that the server says it has."""
+        return frozenset(self._signatures)
 
     def __call__(self, signature: str, **inputs: Any) -> dict[str, np.ndarray]:
         """Returns a signature's answer.

@@ -13,7 +13,15 @@ _UNKNOWN, _NOTHING = -1, -2
 
 
 class Asked(Protocol):
-    """A served model: `remote.Model` or `page.served.ServedModel`."""
+    """A served model: `remote.Model` or `page.served.ServedModel`.
+
+    Attributes:
+        signatures: the names of its signatures.
+    """
+
+    @property
+    def signatures(self) -> frozenset[str]:
+        """The names of its signatures."""
 
     def __call__(self, signature: str, **inputs: Any) -> dict[str, np.ndarray]:
         """Returns the outputs of a signature by name, from its inputs by name."""
@@ -53,7 +61,8 @@ class Scores(NamedTuple):
     """How surprising a text is; each token is scored given a line break and the tokens before it.
 
     Attributes:
-        words: the tokens, as the text has them.
+        words: the tokens, as the text has them. A character that several pieces share belongs to
+            the last of them.
         known: whether the vocabulary has each; the model reads others as `<unk>`.
         nll: of each token as the model reads it, in nats.
     """
@@ -73,7 +82,9 @@ def score(model: Asked, text: str) -> Scores:
     answer = model("score", text=[text])
     count = int(answer["count"][0])  # a server may pad to a longer text
     words, read, nll = (answer[name][0, :count] for name in ("words", "tokens", "nll"))
-    return Scores(words.tolist(), (words == read).tolist(), nll.tolist())
+    # A piece that is a part of a character is another text, and known.
+    known = (words == read) | (answer["unknown"][0] == 0)
+    return Scores(words.tolist(), known.tolist(), nll.tolist())
 
 
 def unknown(model: Asked, text: str) -> Unknown:
@@ -90,7 +101,7 @@ def generate(
     *,
     allow_unknown: bool = False,
 ) -> Iterator[str]:
-    """Yields the continuation of a prompt in pieces, as they come.
+    """Yields the continuation of a prompt in pieces, as they come, with the spaces of print.
 
     Args:
         model: a language model; this function raises what it raises.
@@ -101,6 +112,7 @@ def generate(
     """
     tokens = model("tokenize", text=[f"\n{prompt}"])
     ids, length = tokens["ids"], int(tokens["lengths"][0])
+    written = _Written(model, ids[0, :length].tolist())
     answer = model("prefill", ids=ids, lengths=[length - 1])
     settings: dict[str, Any] = {
         name: [value] for name, value in sampling._asdict().items()
@@ -114,8 +126,46 @@ def generate(
         cache = {name: answer[name] for name in answer if name.startswith("cache_")}
         last = ids[:, length - 1 : length]
         answer = model("generate", ids=last, lengths=[1], **settings, **cache)
-        yield answer["text"][0]
         ids, length = answer["ids"], int(answer["lengths"][0])
+        is_last = begin + chunk >= sampling.max_length
+        if "detokenize" in model.signatures:
+            yield written.extend(ids[0, :length].tolist(), is_last)
+        else:  # an export of a version before there was this signature
+            yield answer["text"][0]
+
+
+class _Written:
+    """A text that is written in parts.
+
+    Args:
+        model: the model.
+        prompt: the ids of what is given, which begin with a line break.
+    """
+
+    def __init__(self, model: Asked, prompt: list[int]) -> None:
+        self._model = model
+        self._line_break = prompt[0]
+        self._ids = prompt  # from a line break on
+        self._length: int | None = None  # of their text, as far as it has been returned
+
+    def extend(self, ids: list[int], is_last: bool) -> str:
+        """Returns what more ids add; what is not settled yet waits for the next ones."""
+        if self._length is None:
+            self._length = len(self._text("text"))
+        self._ids += ids
+        text = self._text("text" if is_last else "settled")
+        added = text[self._length :]
+        self._length = max(self._length, len(text))
+        if self._line_break in self._ids[1:]:
+            # Nothing before a line break changes what is after it.
+            line = self._ids[::-1].index(self._line_break) + 1
+            self._ids = self._ids[-line:]
+            self._length -= text.rindex("\n")
+        return added
+
+    def _text(self, output: str) -> str:
+        lengths = [len(self._ids)]
+        return self._model("detokenize", ids=[self._ids], lengths=lengths)[output][0]
 
 
 def decoded(values: np.ndarray) -> np.ndarray:

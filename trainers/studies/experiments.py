@@ -27,7 +27,7 @@ def load(
     """
     task = registry.get(config.task)
     if isinstance(task, LanguageTask):
-        return LanguageExperiment(config, data_dir)
+        return LanguageExperiment(config, data_dir, path)
     if isinstance(task, SeriesTask):
         return SeriesExperiment(config, data_dir)
     return SequenceExperiment(config, data_dir, path)

@@ -9,6 +9,8 @@ from absl import logging
 from etils import epath
 
 from trainers.data import encoding, files
+from trainers.data.encoding import Source
+from trainers.data.pieces import PieceVocabulary
 from trainers.data.vocabulary import Vocabulary
 from trainers.tasks import registry, schema
 from trainers.tasks.task import LanguageTask
@@ -23,48 +25,61 @@ class Corpus:
         train: token ids `[N]`, int32, read-only and memory-mapped; a line ends in `<eos>`.
         validation: like `train`.
         test: like `train`.
-        checksums: the SHA-256 of each split's text.
-        labels: what errors call the text of each split.
+        source: where the text is from.
     """
 
     vocabulary: Vocabulary
     train: np.ndarray
     validation: np.ndarray
     test: np.ndarray
-    checksums: Mapping[str, str]
-    labels: Mapping[str, str]
+    source: Source
+
+    @property
+    def checksums(self) -> Mapping[str, str]:
+        """The SHA-256 of each split's text."""
+        return self.source.checksums
+
+    @property
+    def labels(self) -> Mapping[str, str]:
+        """What errors call the text of each split."""
+        return self.source.labels
 
 
 def load(
-    name: str,
+    name: str | LanguageTask,
     data_dir: epath.PathLike | None = None,
     cache_dir: epath.PathLike | None = None,
+    *,
+    vocabulary: PieceVocabulary | None = None,
     **options: Any,
 ) -> Corpus:
     """Loads a corpus, encoding it on first use.
 
     Args:
-        name: a task of language.
+        name: a task of language, or its name.
         data_dir: the folder of the corpus's text files.
         cache_dir: a local folder for downloads and encoded ids, which may be deleted at any time;
             None: `files.DEFAULT_CACHE_DIR`.
+        vocabulary: the pieces of words, where they are known already.
         **options: the values of the config's group `corpus`.
 
     Raises:
+        ImportError: the package that learns pieces is not installed.
         ValueError: the task is unknown, an option is not valid, or a text file is missing, empty,
             not UTF-8, or has symbols that the training text lacks.
         OSError: the corpus cannot be downloaded, or the cache cannot be written.
     """
-    task = registry.language(name)
+    task = name if isinstance(name, LanguageTask) else registry.language(name)
     schema.check_values(
         {f"corpus.{option}": value for option, value in options.items()}, task.fields
     )
     cache = files.cache_folder(cache_dir)
     source = task.source(task, data_dir, cache, **options)
-    vocabulary, ids = encoding.encoded(source, cache)
-    _warn_about_other_text(task, vocabulary, ids)
-    _warn_about_unknown_words(name, vocabulary, ids)
-    return Corpus(vocabulary, **ids, checksums=source.checksums, labels=source.labels)
+    source = dataclasses.replace(source, pieces=task.pieces, vocabulary=vocabulary)
+    words, ids = encoding.encoded(source, cache)
+    _warn_about_other_text(task, words, ids)
+    _warn_about_unknown_words(task.name, words, ids)
+    return Corpus(words, **ids, source=source)
 
 
 def count(ids: np.ndarray, token: int | None) -> int:

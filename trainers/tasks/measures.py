@@ -58,26 +58,36 @@ class TokenMeasure(Measure):
 
 
 @dataclasses.dataclass(frozen=True)
-class Metric:
-    """A number that is scored beside a task's measure: a mean over the scored targets.
+class Number:
+    """A number that stands beside a task's measure.
 
     Attributes:
         name: the name of the number, in printed lines and records.
-        compute: takes log-probabilities `[..., V]` and targets `[...]`, integers, and returns a
-            number for each target, `[...]`. In a task of values it takes the predicted values,
-            `[...]`, and the targets.
         decimals: the number of decimals to print.
         unit: the text after the number.
     """
 
     name: str
-    compute: Callable[[Any, Any], Any]
+    _: dataclasses.KW_ONLY
     decimals: int = 2
     unit: str = ""
 
     def format(self, value: float) -> str:
         """Returns the number with its name, as printed."""
         return f"{self.name} {value:.{self.decimals}f}{self.unit}"
+
+
+@dataclasses.dataclass(frozen=True)
+class Metric(Number):
+    """A number that is scored beside a task's measure: a mean over the scored targets.
+
+    Attributes:
+        compute: takes log-probabilities `[..., V]` and targets `[...]`, integers, and returns a
+            number for each target, `[...]`. In a task of values it takes the predicted values,
+            `[...]`, and the targets.
+    """
+
+    compute: Callable[[Any, Any], Any]
 
 
 def perplexity(nats: float) -> float:
@@ -91,6 +101,7 @@ def bits(nats: float) -> float:
 
 
 WORDS = TokenMeasure("perplexity", 2, "tokens", from_nats=perplexity, types="words")
+PIECES = dataclasses.replace(WORDS, types="pieces")
 CHARACTERS = TokenMeasure("bpc", 3, "characters", from_nats=bits, types="symbols")
 ACCURACY = Measure("accuracy", 2, "images", higher_is_better=True, unit=" %")
 SYMBOLS = Measure("accuracy", 2, "symbols", higher_is_better=True, unit=" %")
@@ -104,3 +115,8 @@ AVERAGE_PRECISION = Measure(
     "average_precision", 2, "windows", higher_is_better=True, unit=" %"
 )
 ROOT_MEAN_SQUARE = Measure("rmse", 4, "answers")
+
+BITS_PER_BYTE = Number("bits_per_byte", decimals=3)
+WORD_PERPLEXITY = Number("word_perplexity")
+COMPARED = (BITS_PER_BYTE, WORD_PERPLEXITY)
+"""Numbers of a text, whatever the tokens of the model are; see `language.compared`."""

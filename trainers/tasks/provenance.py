@@ -4,18 +4,16 @@ from collections.abc import Mapping
 from typing import Any
 
 from keras_trellis.export.cards import NOT_STATED
-from trainers.tasks import registry
-from trainers.tasks.task import LanguageTask
+from trainers.tasks.task import LanguageTask, Task
 
 
-def data_facts(name: str, checksums: Mapping[str, str]) -> dict[str, str]:
+def data_facts(task: Task, checksums: Mapping[str, str]) -> dict[str, str]:
     """Returns the model card's facts about a run's data.
 
     Args:
-        name: the task.
+        task: the task; of language, with the tokens of the run's config.
         checksums: the SHA-256 of each split; empty if the run did not keep them.
     """
-    task = registry.get(name)
     sums = ", ".join(f"{split} {sha256}" for split, sha256 in checksums.items())
     facts = {
         "Trained on": task.data,

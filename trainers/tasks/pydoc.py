@@ -1,4 +1,4 @@
-"""Python's own reference text, by words; it needs no download."""
+"""Python's own reference text, by words or pieces; it needs no download."""
 
 import hashlib
 import io
@@ -8,7 +8,7 @@ from etils import epath
 from configs import pydoc as values
 from trainers.data import printed, pydoc, tokens
 from trainers.data.encoding import Source
-from trainers.tasks.task import LanguageTask, Measured
+from trainers.tasks.task import PIECE_FIELDS, LanguageTask, Measured
 
 # Of 62,000 words 3.5 % read <unk>, enough to learn what <unk> means.
 _MINIMUM_COUNT = 3
@@ -23,7 +23,10 @@ def _source(
             "--data_dir has no use for --task=pydoc, which reads Python's own text (--task=text "
             f"reads yours). Received: --data_dir={data_dir}"
         )
-    texts = {split: text.encode() for split, text in pydoc.texts().items()}
+    plain = {split: text.encode() for split, text in pydoc.plain_texts().items()}
+    texts = plain
+    if task.pieces is None:
+        texts = {split: text.encode() for split, text in pydoc.texts().items()}
     return Source(
         task.name,
         labels={split: f"the {split} part of pydoc_data.topics" for split in texts},
@@ -32,6 +35,7 @@ def _source(
         },
         open=lambda split: io.BytesIO(texts[split]),
         settings={"minimum_count": _MINIMUM_COUNT},
+        plain=lambda split: io.BytesIO(plain[split]),
     )
 
 
@@ -42,6 +46,8 @@ PYDOC = LanguageTask(
     standardize=tokens.pydoc,
     made_ready="lower case, numbers as `N`, punctuation split off",
     printed=printed.pydoc,
+    parts=tokens.pydoc_parts,
+    fields=PIECE_FIELDS,
     data="`pydoc_data.topics`, Python's own reference text",
     licence="Python Software Foundation License, as Python's documentation",
     measured=(

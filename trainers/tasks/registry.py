@@ -1,7 +1,8 @@
 """The tasks by name. A new one joins by its module's import and its value in `_TASKS`."""
 
-from typing import TypeVar
+from typing import Any, TypeVar
 
+from trainers.data.pieces import USUAL
 from trainers.tasks.algorithms import ADDITION, MEMORIZATION
 from trainers.tasks.drawing import CIFAR10, MNIST, SVHN
 from trainers.tasks.enwik8 import ENWIK8
@@ -78,6 +79,14 @@ def language(name: str) -> LanguageTask:
     if name not in tasks:
         raise ValueError(unknown("task", name, tasks))
     return tasks[name]
+
+
+def configured(config: Any) -> LanguageTask:
+    """Returns the task of language of a run's config, with the tokens that it names."""
+    task, data = language(config["task"]), config["data"]
+    if data.get("tokens") != "pieces":
+        return task
+    return task.with_pieces(data["vocabulary_size"] or USUAL)
 
 
 def by_kind(kind: type[_Kind]) -> dict[str, _Kind]:

@@ -261,6 +261,7 @@ def _task_rules(values: Values, task: Task) -> Iterator[Rule]:
         return
     if isinstance(task, LanguageTask):
         yield from _window_rules(values)
+        yield from _piece_rules(values)
         yield from _vector_rules(values)
         return
     expected = f"'tied' for --task={task.name}: the other heads tell words"
@@ -304,6 +305,14 @@ def _window_rules(values: Values) -> Iterator[Rule]:
     expected = "False with config.data.lengths='drawn': XLA would compile each length"
     compiled = values["training.jit_compile"] and values["data.lengths"] == "drawn"
     yield compiled, "training.jit_compile", expected, "data.lengths"
+
+
+def _piece_rules(values: Values) -> Iterator[Rule]:
+    """Yields what is refused of a vocabulary."""
+    counted = values.get("data.tokens") == "words"
+    sized = values.get("data.vocabulary_size") is not None
+    expected = "None with config.data.tokens='words': the training text has its words"
+    yield counted and sized, "data.vocabulary_size", expected
 
 
 def _vector_rules(values: Values) -> Iterator[Rule]:

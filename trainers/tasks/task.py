@@ -8,18 +8,22 @@ import numpy as np
 
 from configs import baselines as settings
 from keras_trellis.export.cards import NOT_STATED
+from keras_trellis.export.standardizer import Standardizer
 from keras_trellis.export.tokenizer import Standardize, split_characters, split_words
-from trainers.data import tokens
+from trainers.data import plain, tokens
 from trainers.data.algorithms import Algorithm
 from trainers.data.encoding import Source
 from trainers.data.images import ImageSource
 from trainers.data.long_memory import Examples
+from trainers.data.pieces import LEAST
+from trainers.data.plain import Parts
 from trainers.data.recordings import SeriesData
-from trainers.models.fields import Field
+from trainers.models.fields import Field, integer, one_of, or_none
 from trainers.tasks import search as spaces
 from trainers.tasks.measures import (
     ACCURACY,
     CROSS_ENTROPY,
+    PIECES,
     SYMBOLS,
     WORDS,
     Measure,
@@ -27,6 +31,14 @@ from trainers.tasks.measures import (
     TokenMeasure,
 )
 from trainers.tasks.search import Space
+
+TOKENS = ("words", "pieces")
+PIECE_FIELDS = {
+    "data.tokens": one_of(*TOKENS)._replace(default="words"),
+    # None: with pieces, the usual number
+    "data.vocabulary_size": or_none(integer(LEAST))._replace(default=None),
+}
+"""The fields of a task of words whose text may be cut in pieces of words instead."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -139,6 +151,9 @@ class LanguageTask(Task):
         printed: writes a text of the task, whose words single spaces separate, with the spaces of
             print; None: it has them.
         characters: whether tokens are characters; else they are words.
+        pieces: how many pieces of words to learn, which are the tokens then; None: they are words
+            or characters.
+        parts: cuts a text of the task, before it is made ready, into what its words stand for.
         vocabulary_size: the published text's number of words, if there is such a text.
         lengths: tokens of each split of the published text, if the files may be others.
         measured: results of this repository to compare a run with.
@@ -154,8 +169,10 @@ class LanguageTask(Task):
     )
     standardize: Standardize | None = None
     made_ready: str | None = None
-    printed: Callable[[str], str] | None = None
+    printed: Standardizer | None = None
     characters: bool = False
+    pieces: int | None = None
+    parts: Parts | None = None
     vocabulary_size: int | None = None
     lengths: Mapping[str, int] = dataclasses.field(default_factory=dict)
     measured: tuple[Measured, ...] = ()
@@ -171,7 +188,29 @@ class LanguageTask(Task):
 
     def in_print(self, text: str) -> str:
         """Returns a text of the task with the spaces of print."""
-        return self.printed(text) if self.printed else text
+        return self.printed.apply(text) if self.printed else text
+
+    def text_parts(self) -> Parts | None:
+        """Returns what cuts the task's text into what its words stand for.
+
+        By that, models of different tokens compare. None: they do not, as the text has no other
+        form, or nobody has said what its words stand for.
+        """
+        if self.parts or not PIECE_FIELDS.keys() <= self.fields.keys():
+            return self.parts
+        return None if self.standardize else plain.split
+
+    def with_pieces(self, count: int) -> "LanguageTask":
+        """Returns the task with so many pieces of words as tokens of its text as it is."""
+        return dataclasses.replace(
+            self,
+            pieces=count,
+            measure=PIECES,
+            standardize=None,
+            made_ready=None,
+            printed=None,
+            measured=(),
+        )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

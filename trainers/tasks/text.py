@@ -1,4 +1,4 @@
-"""Text of the user's own, by words: train.txt, valid.txt and test.txt in `--data_dir`.
+"""Text of the user's own, by words or pieces: train.txt, valid.txt and test.txt in `--data_dir`.
 
 `small` is the default preset.
 """
@@ -9,7 +9,7 @@ from configs import text as values
 from trainers.data import encoding
 from trainers.data.encoding import Source
 from trainers.data.text import find_files
-from trainers.tasks.task import LanguageTask
+from trainers.tasks.task import PIECE_FIELDS, LanguageTask
 
 _FILES = {"train": "train.txt", "validation": "valid.txt", "test": "test.txt"}
 
@@ -26,5 +26,6 @@ TEXT = LanguageTask(
     name="text",
     presets=values.PRESETS,
     source=_source,
+    fields=PIECE_FIELDS,
     data="text files of the user's own",
 )

@@ -62,7 +62,9 @@ def export(
     config = runs.load_config(path)
     facts, checksums = experiment.saved_record(path)
     card_facts = runs.facts(path, config)
-    card_facts |= provenance.data_facts(config.task, checksums) | _channels(facts)
+    card_facts |= provenance.data_facts(
+        registry.get(config.task), checksums
+    ) | _channels(facts)
     model = experiment.load_model(path, config, facts)
     if facts.every_step or not facts.classes:
         if precision != "float32":

@@ -169,13 +169,11 @@ def usage(work: Work) -> Json:
 
 def pieces(tokenizer: Tokenizer, prompt: Prompt) -> list[str]:
     """Returns what each token adds to a text, in the text's own words."""
-    ids = prompt.ids.tolist()
+    ids, end = prompt.ids.tolist(), tokenizer.eos_id
     texts = []
     for before, index, word in zip(ids[:-1], ids[1:], prompt.words, strict=True):
-        piece, token = tokenizer.piece(before, index), tokenizer.tokens[index]
-        if index != tokenizer.eos_id and word != token:
-            piece = piece.removesuffix(token) + word
-        texts.append(piece)
+        separator = "" if before == end else tokenizer.separator
+        texts.append("\n" if index == end else f"{separator}{word}")
     return texts
 
 

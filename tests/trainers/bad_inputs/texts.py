@@ -101,6 +101,10 @@ ROWS = (
         "text/train.txt has more than 1,048,576 bytes without a space or a line break at offset 0; expected words", train=b"x" * (2**21)),
     text(
         "text/train.txt is not UTF-8 text: byte 0xe2 at offset 4; expected a text file in UTF-8", train=b"a b \xe2\x82"),
+    Row("lm", f"{TEXT} --config.data.tokens=pieces",
+        "text/train.txt holds no words; expected the training text", texts(train=b" \t\n \n")),
+    Row("lm", f"{TEXT} --config.data.tokens=pieces",
+        "text/train.txt is not UTF-8 text: byte 0xe9 at offset 3; expected a text file in UTF-8", texts(train=b"caf\xe9 a\n")),
     # a whole text with too little of it
     text(
         "the training text (text/train.txt) holds 5 tokens, 0 in each of config.data.batch_size=16 streams; expected at least 41 in each, for config.data.window=40: give more text", train="a b c d\n"),

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from keras_trellis.export.tokenizer import Tokenizer
+from keras_trellis.export.tokenizer import WordTokenizer
 from keras_trellis.serving import tokenizer as serving_tokenizer
 from trainers.tasks import registry
 
@@ -95,7 +95,7 @@ def tokenizers(tmp_path_factory):
     for task in TASKS:
         (folder / task).mkdir()
         vocabulary = [*tokens, " "] if task == "ptb_char" else tokens
-        made[task] = Tokenizer(
+        made[task] = WordTokenizer(
             vocabulary, folder / task, registry.language(task).standardize
         )
     return made

@@ -71,6 +71,8 @@ BAD = {
     "data.horizon": st.integers(max_value=-1) | HUGE | NO_INTEGER,
     "data.history": NO_NAME,
     "data.lengths": NO_NAME,
+    "data.tokens": NO_NAME,
+    "data.vocabulary_size": st.integers(max_value=255) | NO_COUNT_NOR_NONE,
     "data.steps": NO_COUNT,
     "data.digits": st.integers(min_value=19) | NO_COUNT,
     "data.symbols": st.integers(min_value=41) | NO_COUNT,

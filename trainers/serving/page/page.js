@@ -54,10 +54,10 @@ function tellUnknown(id, unknown, count, of, so = "") {
     : "");
 }
 
-function showTokens({ words, known, nll, separator }) {
+function showTokens({ words, known, nll, blanks }) {
   const parts = words.flatMap((word, index) => {
-    const after = word === "<eos>" ? "\n" : separator;
-    return [tokenElement(word, known[index], nll[index]), after];
+    const after = word === "<eos>" ? "\n" : "";
+    return [blanks[index], tokenElement(word, known[index], nll[index]), after];
   });
   byId("tokens").replaceChildren(...parts);
   byId("detail").textContent = "";

@@ -1,13 +1,17 @@
 """An exported language model in this process, and what the page asks of it."""
 
+import functools
 import os
 import re
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
 from keras_trellis.export import versions
+from keras_trellis.serving import tokenizer
 from trainers.serving.exported import ExportedModel
 from trainers.serving.writing import Asked, Sampling, generate, score, unknown
 
@@ -18,6 +22,7 @@ _EXAMPLES = (
     "the with statement is used to wrap the execution of a block with methods defined by a piano",
     "The ship was built in the 19th century , and was named after the king of the piano .",
 )
+_LINE_BREAK = "<eos>"
 _MOST_UNKNOWN = 0.25  # the share of an example's tokens
 _WRITTEN = Sampling(max_length=24, temperature=1.0, top_k=40, top_p=1.0, seed=0)
 # Of a card's table, whose cells have \| for a bar.
@@ -47,15 +52,23 @@ class ServedModel(ExportedModel):
             f"{os.path.basename(path.rstrip('/'))}, version {os.path.basename(version)}"
         )
         self.card = _card(os.path.join(version, _CARD))
+        self._version = Path(version)
         super().__init__(version, _NEEDED)
         if "words" not in self.outputs("score"):
             raise ValueError(
                 f"{version} is of a version that tells no unknown words: export again"
             )
 
+    @functools.cached_property
+    def in_print(self) -> Callable[[str], str]:
+        """What writes words with single spaces between them as in print."""
+        if not (self._version / tokenizer.NAME).exists():  # of an earlier version
+            return str
+        return tokenizer.Tokenizer.load(self._version).in_print
 
-def scored(model: Asked, text: str) -> dict[str, Any]:
-    """Returns the fields of `Scores`, and the separator of the tokens of a line.
+
+def scored(model: ServedModel, text: str) -> dict[str, Any]:
+    """Returns the fields of `Scores`, and `blanks`, what stands before each token of a line.
 
     Raises:
         ValueError: the model cannot read the text, or its numbers are not finite.
@@ -65,9 +78,34 @@ def scored(model: Asked, text: str) -> dict[str, Any]:
         raise ValueError(
             "the model's probabilities are not finite: its weights are damaged"
         )
-    # A space is a token of characters; between words it is none.
-    separator = "" if model("tokenize", text=[" "])["lengths"][0] else " "
-    return {**scores._asdict(), "separator": separator}
+    # A space is a token of characters, and a piece; between words it is none.
+    if model("tokenize", text=[" "])["lengths"][0]:
+        blanks = [""] * len(scores.words)
+    else:
+        blanks = _blanks(scores.words, model.in_print)
+    return {**scores._asdict(), "blanks": blanks}
+
+
+def _blanks(words: list[str], in_print: Callable[[str], str]) -> list[str]:
+    """Returns what stands before each word in print: a space or nothing."""
+    lines: list[list[str]] = [[]]
+    for word in words:
+        lines[-1].append(word)
+        if word == _LINE_BREAK:
+            lines.append([])
+    return [blank for line in lines for blank in _line_blanks(line, in_print)]
+
+
+def _line_blanks(line: list[str], in_print: Callable[[str], str]) -> list[str]:
+    given = [word for word in line if word != _LINE_BREAK]
+    text = in_print(" ".join(given))
+    blanks, shown = [], ""
+    for word in given:
+        blanks.append(" " if text.startswith(f" {word}", len(shown)) else "")
+        shown += blanks[-1] + word
+    if shown != text:  # in print some words are others
+        blanks = ["", *[" "] * (len(given) - 1)]
+    return blanks + [""] * (len(line) - len(given))
 
 
 def example(model: Asked) -> str:

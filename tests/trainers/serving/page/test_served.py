@@ -7,6 +7,7 @@ import pytest
 import tensorflow as tf
 
 from tests.serving import models
+from trainers.serving.exported import ExportedModel
 from trainers.serving.page import served
 from trainers.serving.page.served import ServedModel, scored
 from trainers.serving.writing import Sampling, generate
@@ -29,12 +30,12 @@ def test_a_score_is_the_signature_s(model):
     expected = model("score", text=["the cat\nsat"])
     assert scores["words"] == ["the", "cat", "<eos>", "sat"]
     assert scores["known"] == [True] * 4
-    assert scores["separator"] == " "
+    assert scores["blanks"] == ["", " ", "", ""]
     np.testing.assert_array_equal(np.float32(scores["nll"]), expected["nll"][0])
 
 
 def test_an_empty_text_has_no_tokens(model):
-    assert scored(model, "") == {"words": [], "known": [], "nll": [], "separator": " "}
+    assert scored(model, "") == {"words": [], "known": [], "nll": [], "blanks": []}
 
 
 def test_words_that_are_unknown_are_the_text_s_own(characters):
@@ -65,7 +66,7 @@ def test_the_example_is_one_that_the_model_knows(model):
 
 def test_characters_stand_beside_each_other(characters):
     scores = scored(characters, "a b\n")
-    assert (scores["words"], scores["separator"]) == (["a", " ", "b", "<eos>"], "")
+    assert (scores["words"], scores["blanks"]) == (["a", " ", "b", "<eos>"], [""] * 4)
     assert len("".join(generate(characters, "a ", SAMPLING))) == 20
 
 
@@ -81,6 +82,30 @@ def test_pieces_are_the_text_of_one_call(model, prompt):
     settings |= {"stop_id": [-1], "forbidden_ids": [[-1]]}
     whole = model("generate", ids=ids, lengths=[len(ids[0])], **settings, **cache)
     assert "".join(pieces) == whole["text"][0]
+
+
+@pytest.mark.parametrize("name", ["pieces", "tied", "adaptive"])
+def test_parts_are_the_text_of_all_tokens(exports, name):
+    """Characters that pieces share, and the spaces of print, are those of the whole text."""
+    model = ExportedModel(str(exports[name]), ["generate", "detokenize"])
+    prompt = "the cat\n日" if name == "pieces" else "a b c"
+    for seed in range(3):
+        sampling = SAMPLING._replace(seed=seed, max_length=40)
+        parts = [*generate(model, prompt, sampling, chunk=3)]
+        assert len(parts) == 14 and [*generate(model, prompt, sampling, 40)] == [
+            "".join(parts)
+        ]
+        begun = model("tokenize", text=[f"\n{prompt}"])["ids"]
+        cache = model("prefill", ids=begun, lengths=[begun.shape[1] - 1])
+        del cache["log_probs"]
+        settings = {name: [value] for name, value in sampling._asdict().items()}
+        settings |= {"stop_id": [-1], "forbidden_ids": [[-1]]}
+        last = {"ids": begun[:, -1:], "lengths": [1]}
+        added = model("generate", **last, **settings, **cache)["ids"]
+        ids = np.hstack([begun, added])
+        whole = model("detokenize", ids=ids, lengths=[ids.shape[1]])["text"][0]
+        given = model("detokenize", ids=begun, lengths=[begun.shape[1]])["text"][0]
+        assert given + "".join(parts) == whole
 
 
 def test_the_sampling_reaches_the_model(model):

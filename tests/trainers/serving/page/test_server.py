@@ -83,7 +83,7 @@ def test_a_text_is_scored_and_the_model_named(model):
     assert named == {"name": "page, version 1", "most_tokens": 2000}
     assert card["Vocabulary"] == "8 tokens" and models.FACTS.items() <= card.items()
     assert scored["words"] == ["the", models.SCRIPT] and scored["known"] == [True, True]
-    assert len(scored["nll"]) == 2 and scored["separator"] == " "
+    assert len(scored["nll"]) == 2 and scored["blanks"] == ["", " "]
 
 
 def test_a_model_of_characters_is_shown_with_a_text_of_its_own(exports):

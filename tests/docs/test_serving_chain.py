@@ -1,0 +1,96 @@
+"""The commands of docs/serving.md, from `make train` to a score without TensorFlow, in their order.
+
+A clone trains and exports. What comes after has the wheel, NumPy and ONNX Runtime alone.
+"""
+
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+
+from tests import ROOT
+
+PAGE = (ROOT / "docs" / "serving.md").read_text()
+# `make train` takes minutes.
+BRIEF = (
+    "--config.training.steps=3",
+    "--config.training.epochs=1",
+    "--noconfig.training.jit_compile",
+    "--config.model.units=16",
+    "--config.model.embedding_units=8",
+    "--config.model.output_units=8",
+)
+ALONE = """
+import sys
+
+class Absent:
+    @staticmethod
+    def find_spec(name, path=None, target=None):
+        if name.partition(".")[0] in ("keras", "tensorflow", "trainers", "configs"):
+            raise ModuleNotFoundError(f"No module named {name!r}")
+
+sys.meta_path.insert(0, Absent)
+"""
+
+
+def fenced(language):
+    """Returns the blocks in a language of the section on the runtime."""
+    section = PAGE[PAGE.index("\n## Without TensorFlow") :]
+    blocks = rf"^```{language}\n(.*?)^```$"
+    return re.findall(blocks, section, re.MULTILINE | re.DOTALL)
+
+
+def commands(block):
+    """Yields the words of the commands of a block, those of `make` in its place."""
+    for line in block.splitlines():
+        words = shlex.split(line)
+        if words[0] == "make":
+            dry = ["make", "--dry-run", "--assume-old=setup", *words[1:]]
+            made = subprocess.run(dry, cwd=ROOT, capture_output=True, text=True)
+            assert made.returncode == 0, made.stderr
+            yield from map(shlex.split, made.stdout.splitlines())
+        else:
+            yield words
+
+
+def test_from_a_clone_to_a_score_elsewhere(forks, tmp_path):
+    in_clone, elsewhere, *_ = fenced("")
+    program, *_ = fenced("python3")
+    clone, other = tmp_path / "clone", tmp_path / "other"
+    shutil.copytree(ROOT / "keras_trellis", clone / "keras_trellis")
+    for name in ("README.md", "pyproject.toml", "setup.py"):
+        shutil.copy(ROOT / name, clone)
+    environment = {**os.environ, "HOME": str(tmp_path)}
+    done = []
+    for words in commands(in_clone):
+        if words[0] != ".venv/bin/python":
+            assert words == ["rm", "-rf", "dist"]
+            continue
+        module = words[2]
+        extra = BRIEF if words[1:] == ["-m", "trainers.lm", "--task=pydoc"] else ()
+        if module == "pip":
+            extra = ["--no-build-isolation"]  # no network
+        run = forks.run(*words[1:], *extra, env=environment, cwd=clone)
+        assert run.returncode == 0, run.stdout + run.stderr
+        done.append(module)
+    assert done == ["trainers.lm", "trainers.lm", "trainers.export", "pip"]
+
+    other.mkdir()
+    for name in ("dist", "models"):
+        shutil.move(clone / name, other / name)
+    shutil.rmtree(clone)
+    install, packages = commands(elsewhere)
+    assert packages[-2:] == ["numpy", "onnxruntime"]  # which are here
+    (wheel,) = other.glob(install.pop())
+    command = [sys.executable, *install[1:], "--target=site", "--no-compile", wheel]
+    subprocess.run(command, cwd=other, check=True, capture_output=True)
+    shown = "import keras_trellis\nprint(keras_trellis.__file__)\n"
+    command = [sys.executable, "-c", f"{ALONE}{program}{shown}"]
+    site = {**os.environ, "PYTHONPATH": str(other / "site")}
+    run = subprocess.run(command, cwd=other, env=site, capture_output=True, text=True)
+    assert run.returncode == 0, run.stderr
+    written, place = run.stdout.rstrip().rsplit("\n", 1)
+    assert place.startswith(str(other / "site"))
+    assert re.search(r"\[\d+\.\d+ ", written), written  # the first of the nll
