@@ -14,7 +14,7 @@ import pytest
 
 GIB = 2**30
 _PHYSICAL = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-# A new worker takes ten seconds to its first test; two have a third of the machine's memory.
+# A new worker takes ten seconds to its first test. Three have half of the machine's memory.
 REPLACED_FROM = min(4 * GIB, max(2 * GIB, _PHYSICAL // 6))
 MOST = REPLACED_FROM + GIB
 # More than any run takes; pytest-xdist ends a run at four a worker by default.
