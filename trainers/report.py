@@ -136,7 +136,9 @@ def _check_scores(folder: epath.Path, run: Run) -> None:
     try:
         _run_cells(run), run.values()
     except (AttributeError, KeyError, TypeError, ValueError) as error:
-        reason = f"they lack {error}" if isinstance(error, KeyError) else str(error)
+        reason = str(error)
+        if isinstance(error, KeyError):
+            reason = f"they lack {error}"
         raise UnreadableError(
             f"{folder / workdir.RESULT} is damaged: its scores are not those of a run ({reason})"
         ) from error
@@ -149,7 +151,9 @@ def _curve(rows: Sequence[tables.Row], kind: str, config: Values) -> Curve:
     epoch = config["data"]["train"] if isinstance(task, AlgorithmTask) else 1
     curve = []
     for row in rows:
-        value = float(row.get(name) or math.nan) if row["kind"] == kind else math.nan
+        if row["kind"] != kind:
+            continue
+        value = float(row.get(name) or math.nan)
         if math.isfinite(value):
             curve.append((epoch * float(row["epoch"]), value))
     return curve
@@ -243,7 +247,9 @@ def _draw_curves(axes: Any, task: Task, styled: _Styled) -> None:
 def _label(run: Run) -> str:
     if run.result:
         return run.name
-    return f"{run.name}, unfinished" if run.curve else f"{run.name}, begun: training"
+    if run.curve:
+        return f"{run.name}, unfinished"
+    return f"{run.name}, begun: training"
 
 
 def _draw_results(axes: Any, task: Task, styled: _Styled) -> None:
@@ -273,8 +279,10 @@ def _draw_results(axes: Any, task: Task, styled: _Styled) -> None:
 
 
 def _run_cells(run: Run) -> list[str]:
-    scores, cost = run.scores(), run.result.get("cost", {})
-    seconds, peak = cost.get("seconds"), cost.get("peak_bytes")
+    scores = run.scores()
+    cost = run.result.get("cost", {})
+    seconds = cost.get("seconds")
+    peak = cost.get("peak_bytes")
     epochs = run.config["training"]["epochs"]
     done = run.result.get("epochs")
     return [
@@ -307,7 +315,9 @@ def _score_cell(task: Task, score: Values | None) -> str:
 
 
 def _count(number: float | None) -> str:
-    return _UNKNOWN if number is None else f"{number:,.0f}"
+    if number is None:
+        return _UNKNOWN
+    return f"{number:,.0f}"
 
 
 def _by_task(runs: Sequence[Run]) -> list[tuple[Task, list[Run]]]:
@@ -347,7 +357,8 @@ def run(paths: Sequence[str], output: str) -> None:
         if loaded.problem:
             print(f"warning: {loaded.problem}", file=sys.stderr)
     line = shlex.join(["python", "-m", "trainers.report", *sys.argv[1:]])
-    head, sections = f"# Results\n\nWritten by `{line}`.\n\n", table(runs)
+    head = f"# Results\n\nWritten by `{line}`.\n\n"
+    sections = table(runs)
     text = f"{head}{sections}\n![Validation curves and test results]({PICTURE})\n"
     place.mkdir(parents=True, exist_ok=True)
     write_text(place / TABLE, text)

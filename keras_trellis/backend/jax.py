@@ -13,6 +13,7 @@ from jax import numpy as jnp
 
 from keras_trellis.backend.jax_fixed_point import fixed_point as fixed_point
 from keras_trellis.backend.shared import *  # noqa: F403
+from keras_trellis.types import Tensor
 
 NAME = "jax"
 
@@ -22,7 +23,7 @@ def is_sparse(value: Any) -> bool:
     return isinstance(value, jax.experimental.sparse.JAXSparse)
 
 
-def to_tensor(value: Any) -> jax.Array:
+def to_tensor(value: Any) -> Tensor:
     """Returns a value as an array, of its own dtype if JAX has it.
 
     Raises:
@@ -56,8 +57,9 @@ def jitted(function: Callable, static: Sequence[str]) -> Callable:
 
     def call(*arguments: Any, **named: Any) -> Any:
         leaves = jax.tree.leaves((arguments, named))
-        is_traced = any(isinstance(leaf, jax.core.Tracer) for leaf in leaves)
-        return (function if is_traced else program)(*arguments, **named)
+        if any(isinstance(leaf, jax.core.Tracer) for leaf in leaves):
+            return function(*arguments, **named)
+        return program(*arguments, **named)
 
     return call
 
@@ -66,7 +68,9 @@ def repeat(body: Callable[[Any, Any], Any], state: Any, turns: int) -> Any:
     """Returns what a number of turns make of a state, by one loop, which is compiled once."""
     if turns > 1:
         return jax.lax.fori_loop(0, turns, body, state)
-    return body(0, state) if turns else state
+    if turns == 1:
+        return body(0, state)
+    return state
 
 
 def saving_products(function: Callable) -> Callable:
@@ -80,44 +84,52 @@ def saving_products(function: Callable) -> Callable:
     return jax.checkpoint(function, policy=policy, prevent_cse=False)
 
 
-def tanh(tensor: jax.Array) -> jax.Array:
+def tanh(tensor: Tensor) -> Tensor:
     """Returns the hyperbolic tangent; Keras's takes that of float64 in float32."""
     return jnp.tanh(tensor)
 
 
-def mean(values: jax.Array) -> jax.Array:
+def mean(values: Tensor) -> Tensor:
     """Returns the mean over the last axis, which stays; Keras's has the precision of float32."""
     return jnp.mean(values, axis=-1, keepdims=True)
 
 
-def gather_steps(sequences: jax.Array, places: jax.Array) -> jax.Array:
+def gather_steps(sequences: Tensor, places: Tensor) -> Tensor:
     """Returns the steps of `[B, T, ...]` at places `[B, n]` of each row: `[B, n, ...]`."""
     channels = sequences.ndim - places.ndim
-    places = places.reshape(places.shape + (1,) * channels)
+    ones = (1,) * channels
+    places = places.reshape(places.shape + ones)
     return jnp.take_along_axis(sequences, places, axis=1)
 
 
-def split(tensor: jax.Array, sizes: Sequence[int], axis: int = -1) -> list[jax.Array]:
+def split(tensor: Tensor, sizes: Sequence[int], axis: int = -1) -> list[Tensor]:
     """Returns the parts of a tensor that have these sizes along an axis."""
-    return jnp.split(tensor, np.cumsum(sizes)[:-1], axis)
+    ends = np.cumsum(sizes)[:-1]
+    return jnp.split(tensor, ends, axis)
 
 
-def take(values: jax.Array, places: Any, axis: int = 0) -> jax.Array:
+def take(values: Tensor, places: Any, axis: int = 0) -> Tensor:
     """Returns the slices along an axis at places, integers of any shape, each within the axis."""
-    return jnp.take(values, jnp.asarray(places), axis=axis)
+    indices = jnp.asarray(places)
+    return jnp.take(values, indices, axis=axis)
 
 
-def argmax(values: jax.Array) -> jax.Array:
+def argmax(values: Tensor) -> Tensor:
     """Returns the place of the largest of `[..., N]`, of equals the first: int32 `[...]`."""
-    return jnp.argmax(values, axis=-1).astype("int32")
+    places = jnp.argmax(values, axis=-1)
+    return places.astype("int32")
 
 
 def custom_gradient(function: Callable) -> Callable:
     """Returns a function with a gradient of its own; see TensorFlow's."""
 
-    def with_rule(*arguments: jax.Array) -> tuple:
+    def with_rule(*arguments: Tensor) -> tuple:
         results, gradient = function(*arguments)
-        return results, lambda sums: tuple(gradient(*sums))
+
+        def pull_back(sums: tuple) -> tuple:
+            return tuple(gradient(*sums))
+
+        return results, pull_back
 
     return jax.custom_gradient(with_rule)
 
@@ -133,8 +145,8 @@ def compiled(function: Callable, model: Any, sizes: Sequence[str]) -> Callable:
 
     # A variable that a compiled function reads by itself would stay what it was then.
     def stateless(values: list, *arguments: Any, **named: Any) -> Any:
-        mapping = list(zip(model.variables, values, strict=True))
-        with keras.StatelessScope(state_mapping=mapping):
+        pairs = zip(model.variables, values, strict=True)
+        with keras.StatelessScope(state_mapping=list(pairs)):
             return function(*arguments, **named)
 
     program = jax.jit(stateless, static_argnames=sizes)
@@ -153,33 +165,33 @@ class _Block(NamedTuple):
     `begin` on, of which those that `counts` says are meant.
     """
 
-    begin: jax.Array
+    begin: Tensor
     most: int
-    counts: jax.Array
+    counts: Tensor
 
-    def slice(self, values: jax.Array, other: float = 0) -> jax.Array:
+    def slice(self, values: Tensor, other: float = 0) -> Tensor:
         """Returns the block's rows of `[N, ...]`, `other` in those that do not count."""
         rows = jax.lax.dynamic_slice_in_dim(values, self.begin, self.most)
         return jnp.where(self._columns(rows), rows, other)
 
-    def places(self, size: int) -> jax.Array:
+    def places(self, size: int) -> Tensor:
         """Returns which of N rows the block has, int32."""
         return self.begin + jnp.arange(self.most, dtype="int32")
 
-    def only(self, values: jax.Array, other: float) -> jax.Array:
+    def only(self, values: Tensor, other: float) -> Tensor:
         """Returns `[..., rows of the block]`, `other` in those that do not count."""
         return jnp.where(self.counts, values, other)
 
-    def add_to(self, values: jax.Array, rows: jax.Array) -> jax.Array:
+    def add_to(self, values: Tensor, rows: Tensor) -> Tensor:
         """Adds rows to `[N, ...]` at the places of the block."""
         before = jax.lax.dynamic_slice_in_dim(values, self.begin, self.most)
         rows = jnp.where(self._columns(rows), rows, 0)
-        return jax.lax.dynamic_update_slice_in_dim(
-            values, before + rows, self.begin, axis=0
-        )
+        after = before + rows
+        return jax.lax.dynamic_update_slice_in_dim(values, after, self.begin, axis=0)
 
-    def _columns(self, rows: jax.Array) -> jax.Array:
-        return self.counts.reshape([-1] + [1] * (rows.ndim - 1))
+    def _columns(self, rows: Tensor) -> Tensor:
+        ones = [1] * (rows.ndim - 1)
+        return self.counts.reshape([-1, *ones])
 
 
 def fold_blocks(
@@ -198,9 +210,10 @@ def fold_blocks(
         begin = jnp.minimum(first, size - most)
         places = begin + jnp.arange(most, dtype="int32")
         counts = (places >= first) & (places < stop)
-        return first + limit, body(_Block(begin, most, counts), sums)
+        sums = body(_Block(begin, most, counts), sums)
+        return first + limit, sums
 
-    def unfinished(loop: tuple) -> jax.Array:
+    def unfinished(loop: tuple) -> Tensor:
         return loop[0] < stop
 
     loop = jnp.asarray(start, "int32"), sums
@@ -208,7 +221,7 @@ def fold_blocks(
     return sums
 
 
-def verified(tensor: jax.Array, holds: Any, message: str, *data: Any) -> Any:
+def verified(tensor: Tensor, holds: Any, message: str, *data: Any) -> Any:
     """Returns a tensor once something holds.
 
     Under `jit` the values are not there to be checked: real numbers become NaN, and integers the
@@ -224,15 +237,16 @@ def verified(tensor: jax.Array, holds: Any, message: str, *data: Any) -> Any:
         ValueError: it is known not to hold.
     """
     if isinstance(holds, jax.core.Tracer):
+        mark = jnp.nan
         if jnp.issubdtype(tensor.dtype, jnp.integer):
-            return jnp.where(holds, tensor, jnp.iinfo(tensor.dtype).max)
-        return jnp.where(holds, tensor, jnp.nan)
+            mark = jnp.iinfo(tensor.dtype).max
+        return jnp.where(holds, tensor, mark)
     if not holds:
         raise ValueError(" ".join([message, *map(str, data)]))
     return tensor
 
 
-def row_seeds(number: int | None, rows: int) -> jax.Array:
+def row_seeds(number: int | None, rows: int) -> Tensor:
     """Returns one key a row, `[B]`.
 
     Args:
@@ -242,14 +256,17 @@ def row_seeds(number: int | None, rows: int) -> jax.Array:
     if number is None:
         low, high = keras.random.randint([2], 0, 2**31 - 1)
     else:
-        low, high = number & (2**32 - 1), number >> 32 & (2**32 - 1)
-    words = jnp.stack([jnp.asarray(high, "uint32"), jnp.asarray(low, "uint32")])
+        mask = 2**32 - 1
+        low = number & mask
+        high = number >> 32 & mask
+    words = [jnp.asarray(word, "uint32") for word in (high, low)]
     # By name, so that a seed means the same whatever JAX's default generator is.
-    key = jax.random.wrap_key_data(words, impl="threefry2x32")
-    return jax.vmap(jax.random.fold_in, (None, 0))(key, jnp.arange(rows))
+    key = jax.random.wrap_key_data(jnp.stack(words), impl="threefry2x32")
+    fold_in_rows = jax.vmap(jax.random.fold_in, (None, 0))
+    return fold_in_rows(key, jnp.arange(rows))
 
 
-def row_bits(seeds: jax.Array, numbers: jax.Array, count: int) -> jax.Array:
+def row_bits(seeds: Tensor, numbers: Tensor, count: int) -> Tensor:
     """Returns uniform uint32 numbers `[B, count]`; a row's depend on its seed and number alone.
 
     Args:
@@ -258,7 +275,8 @@ def row_bits(seeds: jax.Array, numbers: jax.Array, count: int) -> jax.Array:
         count: how many to draw for each row.
     """
 
-    def bits(seed: jax.Array, number: jax.Array) -> jax.Array:
-        return jax.random.bits(jax.random.fold_in(seed, number), (count,), "uint32")
+    def bits(seed: Tensor, number: Tensor) -> Tensor:
+        key = jax.random.fold_in(seed, number)
+        return jax.random.bits(key, (count,), "uint32")
 
     return jax.vmap(bits)(seeds, numbers)

@@ -17,14 +17,16 @@ from typing import Any, NoReturn
 
 import jax
 
+from keras_trellis.types import Tensor
+
 
 def fixed_point(
-    find: Callable[..., tuple[jax.Array, Any]],
-    function: Callable[[jax.Array, Any], jax.Array],
-    guess: jax.Array,
+    find: Callable[..., tuple[Tensor, Any]],
+    function: Callable[[Tensor, Any], Tensor],
+    guess: Tensor,
     parameters: Any,
-    solved: jax.Array | None,
-) -> tuple[jax.Array, Any]:
+    solved: Tensor | None,
+) -> tuple[Tensor, Any]:
     """Returns z with z = f(z, a), and how far it came; differentiable with respect to a.
 
     For dL/dz = v the gradient is u df/da, where u solves u = v + u df/dz. That system is solved as
@@ -39,24 +41,32 @@ def fixed_point(
     """
 
     @jax.custom_vjp
-    def apply(parameters: Any, guess: jax.Array, solved: jax.Array | None) -> Any:
-        return find(lambda z: function(z, parameters), guess, solved=solved)
+    def apply(parameters: Any, guess: Tensor, solved: Tensor | None) -> Any:
+        def iterate(z: Tensor) -> Tensor:
+            return function(z, parameters)
 
-    def forward(parameters: Any, guess: jax.Array, solved: jax.Array | None) -> Any:
+        return find(iterate, guess, solved=solved)
+
+    def forward(parameters: Any, guess: Tensor, solved: Tensor | None) -> Any:
         state, convergence = apply(parameters, guess, solved)
         return (state, convergence), (state, parameters)
 
     def backward(residuals: Any, upstream: Any) -> Any:
         state, parameters = residuals
         by_after, _ = upstream
-        _, pull_back = jax.vjp(lambda z: function(z, parameters), state)
 
-        def advance(u: jax.Array) -> jax.Array:
+        def by_iterate(z: Tensor) -> Tensor:
+            return function(z, parameters)
+
+        _, pull_back = jax.vjp(by_iterate, state)
+
+        def advance(u: Tensor) -> Tensor:
             (by_state,) = pull_back(u)
             return by_after + by_state
 
         u, _ = find(advance, by_after, reverse=True)
-        _, pull_back = jax.vjp(functools.partial(function, state), parameters)
+        by_parameters_alone = functools.partial(function, state)
+        _, pull_back = jax.vjp(by_parameters_alone, parameters)
         (by_parameters,) = pull_back(_only_first(u))
         return by_parameters, None, None
 
@@ -65,7 +75,7 @@ def fixed_point(
 
 
 @jax.custom_jvp
-def _only_first(gradient: jax.Array) -> jax.Array:
+def _only_first(gradient: Tensor) -> Tensor:
     """Returns a gradient that cannot be differentiated."""
     return gradient
 

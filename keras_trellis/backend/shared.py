@@ -50,12 +50,12 @@ class Trackable:
 
 def cache_variables(begin: Callable[[], Any]) -> Any:
     """Returns variables, not among a layer's weights, with the values of a nest of tensors."""
-    return keras.tree.map_structure(
-        lambda value: keras.Variable(
-            value, dtype=dtype_name(value.dtype), trainable=False
-        ),
-        begin(),
-    )
+
+    def variable(value: Any) -> keras.Variable:
+        dtype = dtype_name(value.dtype)
+        return keras.Variable(value, dtype=dtype, trainable=False)
+
+    return keras.tree.map_structure(variable, begin())
 
 
 def read(variable: keras.Variable) -> Any:
@@ -76,7 +76,11 @@ def matmul(
     one: Any, other: Any, transpose_one: bool = False, transpose_other: bool = False
 ) -> Any:
     """Returns the product of two matrices, each transposed first if it says so."""
-    return (one.T if transpose_one else one) @ (other.T if transpose_other else other)
+    if transpose_one:
+        one = one.T
+    if transpose_other:
+        other = other.T
+    return one @ other
 
 
 def scan(

@@ -15,13 +15,13 @@ import numpy as np
 import tensorflow as tf
 
 from keras_trellis.backend.direct import *  # noqa: F403
-from keras_trellis.types import Number
+from keras_trellis.types import Number, Tensor
 
 NAME = "tensorflow"
 
 _GENERATOR = "philox"
 
-Shape: TypeAlias = Sequence[Number] | tf.Tensor
+Shape: TypeAlias = Sequence[Number] | Tensor
 
 
 def is_ragged(value: Any) -> bool:
@@ -34,7 +34,7 @@ def is_sparse(value: Any) -> bool:
     return isinstance(value, tf.SparseTensor)
 
 
-def to_tensor(value: Any) -> tf.Tensor:
+def to_tensor(value: Any) -> Tensor:
     """Returns a value as a tensor, of its own dtype.
 
     Raises:
@@ -48,7 +48,7 @@ def dtype_name(dtype: Any) -> str:
     return tf.as_dtype(dtype).name
 
 
-def static_shape(tensor: tf.Tensor) -> tuple[int | None, ...] | None:
+def static_shape(tensor: Tensor) -> tuple[int | None, ...] | None:
     """Returns the sizes that are known, None in the place of others; None: the rank is unknown."""
     if tensor.shape.rank is None:
         return None
@@ -56,11 +56,11 @@ def static_shape(tensor: tf.Tensor) -> tuple[int | None, ...] | None:
 
 
 def with_dynamic_shape(
-    tensor: tf.Tensor,
+    tensor: Tensor,
     wanted: Sequence[Number | None],
     static: Sequence[int | None],
     message: str,
-) -> tf.Tensor:
+) -> Tensor:
     """Returns a tensor once a graph has checked its shape as it runs.
 
     Args:
@@ -71,8 +71,9 @@ def with_dynamic_shape(
     """
     shape = tf.shape(tensor)
     numbers = tf.stack([-1 if size is None else size for size in wanted])
+    has_rank = tf.size(shape) == len(static)
     fits = (shape == numbers) | (numbers < 0)
-    holds = (tf.size(shape) == len(static)) & tf.reduce_all(fits)
+    holds = has_rank & tf.reduce_all(fits)
     tensor = verified(tensor, holds, message, shape, "instead of", numbers)
     if None not in wanted:
         tensor = tf.reshape(tensor, numbers)  # XLA refuses other sizes here
@@ -84,10 +85,12 @@ def with_dynamic_shape(
 def static_value(number: Number) -> int | None:
     """Returns an integer, or the value of a scalar if it is known."""
     known = tf.get_static_value(number)
-    return None if known is None else int(known)
+    if known is None:
+        return None
+    return int(known)
 
 
-def with_static_shape(tensor: tf.Tensor, other: tf.Tensor) -> tf.Tensor:
+def with_static_shape(tensor: Tensor, other: Tensor) -> Tensor:
     """Gives a tensor the static shape of another one: a loop variable has to keep its own."""
     known = tensor.shape.is_subtype_of(other.shape)
     # LiteRT has no such operation.
@@ -96,7 +99,7 @@ def with_static_shape(tensor: tf.Tensor, other: tf.Tensor) -> tf.Tensor:
     return tf.ensure_shape(tensor, other.shape)
 
 
-def with_sizes(tensor: tf.Tensor, sizes: Sequence[int | None]) -> tf.Tensor:
+def with_sizes(tensor: Tensor, sizes: Sequence[int | None]) -> Tensor:
     """Returns a tensor whose graph knows these sizes; None: any size."""
     return tf.ensure_shape(tensor, sizes)
 
@@ -111,7 +114,7 @@ def cache_variables(begin: Callable[[], Any]) -> Any:
         return tf.nest.map_structure(_cache_variable, begin())
 
 
-def _cache_variable(value: tf.Tensor) -> tf.Variable:
+def _cache_variable(value: Tensor) -> tf.Variable:
     # Under a strategy every replica goes on with its own rows.
     return tf.Variable(
         value,
@@ -121,12 +124,12 @@ def _cache_variable(value: tf.Tensor) -> tf.Variable:
     )
 
 
-def read(variable: tf.Variable) -> tf.Tensor:
+def read(variable: tf.Variable) -> Tensor:
     """Returns the value of a variable of `cache_variables`."""
     return variable.read_value()
 
 
-def value(variable: keras.Variable) -> tf.Tensor:
+def value(variable: keras.Variable) -> Tensor:
     """Returns the value of one of Keras's variables.
 
     `ops.convert_to_tensor` returns the variable, which Keras on TensorFlow counts as a tensor.
@@ -136,45 +139,49 @@ def value(variable: keras.Variable) -> tf.Tensor:
 
 def register_as_tensor(kind: type) -> None:
     """Lets TensorFlow take objects with a `value` for tensors."""
-    tf.register_tensor_conversion_function(
-        kind,
-        lambda state, dtype=None, name=None, as_ref=False: tf.convert_to_tensor(
-            state.value, dtype
-        ),
-    )
+
+    def convert(
+        state: Any,
+        dtype: Any = None,
+        name: str | None = None,
+        as_ref: bool = False,
+    ) -> Tensor:
+        return tf.convert_to_tensor(state.value, dtype)
+
+    tf.register_tensor_conversion_function(kind, convert)
 
 
-def mean(values: tf.Tensor) -> tf.Tensor:
+def mean(values: Tensor) -> Tensor:
     """Returns the mean over the last axis, which stays."""
     return tf.reduce_mean(values, axis=-1, keepdims=True)
 
 
-def gather_steps(sequences: tf.Tensor, places: tf.Tensor) -> tf.Tensor:
+def gather_steps(sequences: Tensor, places: Tensor) -> Tensor:
     """Returns the steps of `[B, T, ...]` at places `[B, n]` of each row: `[B, n, ...]`."""
     return tf.gather(sequences, places, axis=1, batch_dims=1)
 
 
-def split(tensor: tf.Tensor, sizes: Sequence[int], axis: int = -1) -> list[tf.Tensor]:
+def split(tensor: Tensor, sizes: Sequence[int], axis: int = -1) -> list[Tensor]:
     """Returns the parts of a tensor that have these sizes along an axis."""
     return tf.split(tensor, sizes, axis)
 
 
-def take(values: tf.Tensor, places: Any, axis: int = 0) -> tf.Tensor:
+def take(values: Tensor, places: Any, axis: int = 0) -> Tensor:
     """Returns the slices along an axis at places, integers of any shape, each within the axis."""
     return tf.gather(values, places, axis=axis)
 
 
-def argmax(values: tf.Tensor) -> tf.Tensor:
+def argmax(values: Tensor) -> Tensor:
     """Returns the place of the largest of `[..., N]`, of equals the first: int32 `[...]`."""
     return tf.argmax(values, axis=-1, output_type=tf.int32)
 
 
 def matmul(
-    one: tf.Tensor,
-    other: tf.Tensor,
+    one: Tensor,
+    other: Tensor,
     transpose_one: bool = False,
     transpose_other: bool = False,
-) -> tf.Tensor:
+) -> Tensor:
     """Returns the product of two matrices, each transposed first if it says so."""
     return tf.matmul(one, other, transpose_a=transpose_one, transpose_b=transpose_other)
 
@@ -214,31 +221,32 @@ class _Block(NamedTuple):
     knows `most`, so it computes no more rows than that.
     """
 
-    begin: tf.Tensor
-    most: tf.Tensor
-    offset: tf.Tensor
-    size: tf.Tensor
+    begin: Tensor
+    most: Tensor
+    offset: Tensor
+    size: Tensor
 
-    def slice(self, values: tf.Tensor, other: float = 0) -> tf.Tensor:
+    def slice(self, values: Tensor, other: float = 0) -> Tensor:
         """Returns the block's rows of `[N, ...]`; there are no others."""
         ahead = _cut(values, self.begin, self.most)
         return _cut(ahead, self.offset, self.size)
 
-    def places(self, size: tf.Tensor | int) -> tf.Tensor:
+    def places(self, size: Tensor | int) -> Tensor:
         """Returns which of N rows the block has, int32."""
         return self.slice(tf.range(size))
 
-    def only(self, values: tf.Tensor, other: float) -> tf.Tensor:
+    def only(self, values: Tensor, other: float) -> Tensor:
         """Returns `[..., rows of the block]`: all of them count."""
         return values
 
-    def add_to(self, values: tf.Tensor, rows: tf.Tensor) -> tf.Tensor:
+    def add_to(self, values: Tensor, rows: Tensor) -> Tensor:
         """Adds rows to `[N, ...]` at the places of the block."""
-        places = self.places(tf.shape(values)[0])
-        return tf.tensor_scatter_nd_add(values, places[:, None], rows)
+        count = tf.shape(values)[0]
+        indices = self.places(count)[:, None]
+        return tf.tensor_scatter_nd_add(values, indices, rows)
 
 
-def _cut(values: tf.Tensor, begin: tf.Tensor, size: tf.Tensor) -> tf.Tensor:
+def _cut(values: Tensor, begin: Tensor, size: Tensor) -> Tensor:
     others = tf.shape(values)[1:]
     begins = tf.concat([[begin], tf.zeros_like(others)], axis=0)
     sizes = tf.concat([[size], others], axis=0)
@@ -266,35 +274,42 @@ def fold_blocks(
     """
     start, stop = row_range
 
-    def step(first: tf.Tensor, sums: Any) -> tuple:
+    def step(first: Tensor, sums: Any) -> tuple:
         most = tf.minimum(size, limit)
         begin = tf.minimum(first, size - most)
-        block = _Block(begin, most, first - begin, tf.minimum(limit, stop - first))
-        return first + block.size, body(block, sums)
+        block = _Block(
+            begin=begin,
+            most=most,
+            offset=first - begin,
+            size=tf.minimum(limit, stop - first),
+        )
+        sums = body(block, sums)
+        return first + block.size, sums
 
-    def unfinished(first: tf.Tensor, _: Any) -> tf.Tensor:
+    def unfinished(first: Tensor, _: Any) -> Tensor:
         return first < stop
 
+    loop = (tf.convert_to_tensor(start), sums)
     # One block at a time: TensorFlow would start the next ones early, and hold their results.
-    _, sums = tf.while_loop(
-        unfinished, step, (tf.convert_to_tensor(start), sums), parallel_iterations=1
-    )
+    _, sums = tf.while_loop(unfinished, step, loop, parallel_iterations=1)
     return sums
 
 
 def scan(
-    step: Callable[[Any, Any], tuple[Any, tf.Tensor]], state: tuple, inputs: tuple
-) -> tuple[tuple, tf.Tensor]:
+    step: Callable[[Any, Any], tuple[Any, Tensor]], state: tuple, inputs: tuple
+) -> tuple[tuple, Tensor]:
     """Runs a step over the first axis of inputs; returns the last state and all outputs.
 
     Keras takes for the outputs what has the state's shapes. So they are made a part of it.
     """
-    _, output = step(state, tuple(tensor[0] for tensor in inputs))
+    first = tuple(tensor[0] for tensor in inputs)
+    _, output = step(state, first)
 
     def advance(carried: tuple, now: tuple) -> tuple[tuple, tuple]:
         *before, _ = carried
         after, output = step(tuple(before), now)
-        return (*after, output), (*after, output)
+        results = (*after, output)
+        return results, results
 
     begin = (*state, keras.ops.zeros_like(output))
     (*last, _), (*_, outputs) = keras.ops.scan(advance, begin, inputs)
@@ -306,7 +321,7 @@ def num_replicas() -> int:
     return tf.distribute.get_strategy().num_replicas_in_sync
 
 
-def replica_sum(value: tf.Tensor) -> tf.Tensor:
+def replica_sum(value: Tensor) -> Tensor:
     """Returns the sum of a value over all replicas."""
     replica = tf.distribute.get_replica_context()
     if replica is None or replica.num_replicas_in_sync == 1:
@@ -314,7 +329,7 @@ def replica_sum(value: tf.Tensor) -> tf.Tensor:
     return replica.all_reduce(tf.distribute.ReduceOp.SUM, value)
 
 
-def verified(tensor: tf.Tensor, holds: tf.Tensor, message: str, *data: Any) -> Any:
+def verified(tensor: Tensor, holds: Tensor, message: str, *data: Any) -> Any:
     """Returns a tensor once something holds.
 
     XLA leaves the assertion out.
@@ -331,7 +346,8 @@ def verified(tensor: tf.Tensor, holds: tf.Tensor, message: str, *data: Any) -> A
     """
     if tf.executing_eagerly():
         if not holds:
-            raise ValueError(" ".join([message, *map(_text, data)]))
+            words = [message, *map(_text, data)]
+            raise ValueError(" ".join(words))
         return tensor
     # `tf.debugging.Assert` would put a tf.cond around it, two functions more in the graph.
     assertion = tf.raw_ops.Assert(condition=holds, data=[message, *data], summarize=8)
@@ -340,10 +356,12 @@ def verified(tensor: tf.Tensor, holds: tf.Tensor, message: str, *data: Any) -> A
 
 
 def _text(value: Any) -> str:
-    return str(value.numpy() if tf.is_tensor(value) else value)
+    if tf.is_tensor(value):
+        value = value.numpy()
+    return str(value)
 
 
-def next_seed(seed_generator: keras.random.SeedGenerator) -> tf.Tensor:
+def next_seed(seed_generator: keras.random.SeedGenerator) -> Tensor:
     """Advances the generator and returns a seed, int32 `[2]`; every replica gets another one."""
     seed = tf.cast(seed_generator.next(), tf.int32)
     replica = tf.distribute.get_replica_context()
@@ -352,7 +370,7 @@ def next_seed(seed_generator: keras.random.SeedGenerator) -> tf.Tensor:
     return fold_in(seed, replica.replica_id_in_sync_group)
 
 
-def stream_seed(seed: tf.Tensor, name: str) -> tf.Tensor:
+def stream_seed(seed: Tensor, name: str) -> Tensor:
     """Returns the seed `[2]` of the random stream `name`, derived from `seed` `[2]`.
 
     The name is hashed the same way in every process. Give each use a name of its own.
@@ -360,14 +378,14 @@ def stream_seed(seed: tf.Tensor, name: str) -> tf.Tensor:
     return fold_in(seed, zlib.crc32(name.encode()) >> 1)  # an int32
 
 
-def fold_in(seed: tf.Tensor, data: Number) -> tf.Tensor:
+def fold_in(seed: Tensor, data: Number) -> Tensor:
     """Returns a new seed `[2]` that depends on `seed` `[2]` and on an integer."""
     return tf.random.fold_in(seed, data, alg=_GENERATOR)
 
 
 def dropout_mask(
-    seed: tf.Tensor, name: str, rate: float, shape: Shape, dtype: tf.DType | str
-) -> tf.Tensor:
+    seed: Tensor, name: str, rate: float, shape: Shape, dtype: tf.DType | str
+) -> Tensor:
     """Returns a mask of inverted dropout: 0 with probability `rate`, else 1 / (1 - rate).
 
     Args:
@@ -378,11 +396,13 @@ def dropout_mask(
         dtype: the mask's type.
     """
     least = tf.constant(int(rate * 2**32), tf.uint32)
-    is_retained = uniform_bits(shape, stream_seed(seed, name)) >= least
-    return tf.cast(is_retained, dtype) * (1.0 / (1.0 - rate))
+    bits = uniform_bits(shape, stream_seed(seed, name))
+    is_retained = bits >= least
+    scale = 1.0 / (1.0 - rate)
+    return tf.cast(is_retained, dtype) * scale
 
 
-def uniform_bits(shape: Shape, seed: tf.Tensor) -> tf.Tensor:
+def uniform_bits(shape: Shape, seed: Tensor) -> Tensor:
     """Returns uniform uint32 numbers.
 
     They are integers: XLA and TensorFlow's kernels turn the same bits into different floats.
@@ -392,11 +412,16 @@ def uniform_bits(shape: Shape, seed: tf.Tensor) -> tf.Tensor:
         seed: int32 `[2]`.
     """
     return tf.random.stateless_uniform(
-        shape, seed, minval=None, maxval=None, dtype=tf.uint32, alg=_GENERATOR
+        shape,
+        seed,
+        minval=None,
+        maxval=None,
+        dtype=tf.uint32,
+        alg=_GENERATOR,
     )
 
 
-def row_seeds(number: int | None, rows: Number) -> tf.Tensor:
+def row_seeds(number: int | None, rows: Number) -> Tensor:
     """Returns one seed a row, int64 `[B, 2]`: the number, and the row's own.
 
     Args:
@@ -406,12 +431,15 @@ def row_seeds(number: int | None, rows: Number) -> tf.Tensor:
     if number is None:
         seed = tf.random.uniform([], maxval=tf.int64.max, dtype=tf.int64)
     else:
-        seed = np.array(number & (2**64 - 1), np.uint64).astype(np.int64)
-    places = tf.range(tf.cast(rows, tf.int64))
-    return tf.stack([tf.fill(tf.shape(places), seed), places], axis=-1)
+        bits = number & (2**64 - 1)
+        seed = np.array(bits, np.uint64).astype(np.int64)
+    count = tf.cast(rows, tf.int64)
+    row_numbers = tf.range(count)
+    seeds = tf.fill(tf.shape(row_numbers), seed)
+    return tf.stack([seeds, row_numbers], axis=-1)
 
 
-def row_bits(seeds: tf.Tensor, numbers: tf.Tensor, count: Number) -> tf.Tensor:
+def row_bits(seeds: Tensor, numbers: Tensor, count: Number) -> Tensor:
     """Returns uniform uint32 numbers `[B, count]`; a row's depend on its seed and number alone.
 
     Args:
@@ -420,10 +448,11 @@ def row_bits(seeds: tf.Tensor, numbers: tf.Tensor, count: Number) -> tf.Tensor:
         count: how many to draw for each row.
     """
 
-    def bits(row: tuple[tf.Tensor, tf.Tensor]) -> tf.Tensor:
-        return uniform_bits([count], fold_in(*row))
+    def bits(row: tuple[Tensor, Tensor]) -> Tensor:
+        seed, number = row
+        return uniform_bits([count], fold_in(seed, number))
 
     known = count if isinstance(count, int) else None
-    result = tf.TensorSpec([known], tf.uint32)
-    numbers = tf.cast(numbers, seeds.dtype)
-    return tf.map_fn(bits, (seeds, numbers), fn_output_signature=result)
+    spec = tf.TensorSpec([known], tf.uint32)
+    rows = (seeds, tf.cast(numbers, seeds.dtype))
+    return tf.map_fn(bits, rows, fn_output_signature=spec)

@@ -12,6 +12,7 @@ from keras import ops
 
 from keras_trellis.backend.direct import *  # noqa: F403
 from keras_trellis.backend.shared import *  # noqa: F403
+from keras_trellis.types import Tensor
 
 NAME = "torch"
 
@@ -21,7 +22,7 @@ def is_sparse(value: Any) -> bool:
     return isinstance(value, torch.Tensor) and value.layout != torch.strided
 
 
-def to_tensor(value: Any) -> torch.Tensor:
+def to_tensor(value: Any) -> Tensor:
     """Returns a value as a tensor, of its own dtype.
 
     Raises:
@@ -33,31 +34,30 @@ def to_tensor(value: Any) -> torch.Tensor:
     return ops.convert_to_tensor(array, dtype=array.dtype.name)
 
 
-def mean(values: torch.Tensor) -> torch.Tensor:
+def mean(values: Tensor) -> Tensor:
     """Returns the mean over the last axis, which stays; Keras's has the precision of float32."""
     return torch.mean(values, -1, keepdim=True)
 
 
-def gather_steps(sequences: torch.Tensor, places: torch.Tensor) -> torch.Tensor:
+def gather_steps(sequences: Tensor, places: Tensor) -> Tensor:
     """Returns the steps of `[B, T, ...]` at places `[B, n]` of each row: `[B, n, ...]`."""
     channels = sequences.ndim - places.ndim
-    places = places.reshape(places.shape + (1,) * channels)
+    ones = (1,) * channels
+    places = places.reshape(places.shape + ones)
     return torch.take_along_dim(sequences, places.long(), dim=1)
 
 
-def split(
-    tensor: torch.Tensor, sizes: Sequence[int], axis: int = -1
-) -> list[torch.Tensor]:
+def split(tensor: Tensor, sizes: Sequence[int], axis: int = -1) -> list[Tensor]:
     """Returns the parts of a tensor that have these sizes along an axis."""
     return list(torch.split(tensor, list(sizes), axis))
 
 
-def take(values: torch.Tensor, places: Any, axis: int = 0) -> torch.Tensor:
+def take(values: Tensor, places: Any, axis: int = 0) -> Tensor:
     """Returns the slices along an axis at places, integers of any shape, each within the axis."""
     return ops.take(values, places, axis)
 
 
-def argmax(values: torch.Tensor) -> torch.Tensor:
+def argmax(values: Tensor) -> Tensor:
     """Returns the place of the largest of `[..., N]`, of equals the first: int32 `[...]`."""
     return torch.argmax(values, -1).int()
 
@@ -67,19 +67,19 @@ def custom_gradient(function: Callable) -> Callable:
 
     class WithRule(torch.autograd.Function):
         @staticmethod
-        def forward(ctx: Any, *arguments: torch.Tensor) -> tuple:
-            # A result that is an argument needs a node of its own.
+        def forward(ctx: Any, *arguments: Tensor) -> tuple:
             results, ctx.rule = function(*arguments)
-            return tuple(
-                result.view_as(result)
-                if any(result is argument for argument in arguments)
-                else result
-                for result in results
-            )
+            nodes = []
+            for result in results:
+                # A result that is an argument needs a node of its own.
+                if any(result is argument for argument in arguments):
+                    result = result.view_as(result)
+                nodes.append(result)
+            return tuple(nodes)
 
         @staticmethod
         @torch.autograd.function.once_differentiable
-        def backward(ctx: Any, *sums: torch.Tensor) -> tuple:
+        def backward(ctx: Any, *sums: Tensor) -> tuple:
             return tuple(ctx.rule(*sums))
 
     return WithRule.apply
@@ -102,19 +102,19 @@ class _Block(NamedTuple):
     begin: int
     end: int
 
-    def slice(self, values: torch.Tensor, other: float = 0) -> torch.Tensor:
+    def slice(self, values: Tensor, other: float = 0) -> Tensor:
         """Returns the block's rows of `[N, ...]`; there are no others."""
         return values[self.begin : self.end]
 
-    def places(self, size: int) -> torch.Tensor:
+    def places(self, size: int) -> Tensor:
         """Returns which of N rows the block has, int32."""
         return ops.arange(self.begin, self.end, dtype="int32")
 
-    def only(self, values: torch.Tensor, other: float) -> torch.Tensor:
+    def only(self, values: Tensor, other: float) -> Tensor:
         """Returns `[..., rows of the block]`: all of them count."""
         return values
 
-    def add_to(self, values: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
+    def add_to(self, values: Tensor, rows: Tensor) -> Tensor:
         """Adds rows to `[N, ...]` at the places of the block."""
         values = values.clone()
         values[self.begin : self.end] += rows
@@ -131,11 +131,12 @@ def fold_blocks(
     """Applies a function to one block of rows after another; see TensorFlow's."""
     start, stop = map(int, row_range)
     for begin in range(start, stop, limit):
-        sums = body(_Block(begin, min(begin + limit, stop)), sums)
+        end = min(begin + limit, stop)
+        sums = body(_Block(begin, end), sums)
     return sums
 
 
-def verified(tensor: torch.Tensor, holds: Any, message: str, *data: Any) -> Any:
+def verified(tensor: Tensor, holds: Any, message: str, *data: Any) -> Any:
     """Returns a tensor once something holds.
 
     Args:
@@ -149,15 +150,18 @@ def verified(tensor: torch.Tensor, holds: Any, message: str, *data: Any) -> Any:
     """
     has_values = getattr(holds, "device", None) != torch.device("meta")
     if has_values and not holds:
-        shown = (
-            str(ops.convert_to_numpy(value)) if torch.is_tensor(value) else str(value)
-            for value in data
-        )
-        raise ValueError(" ".join([message, *shown]))
+        words = [message, *map(_text, data)]
+        raise ValueError(" ".join(words))
     return tensor
 
 
-def row_seeds(number: int | None, rows: int) -> torch.Tensor:
+def _text(value: Any) -> str:
+    if torch.is_tensor(value):
+        value = ops.convert_to_numpy(value)
+    return str(value)
+
+
+def row_seeds(number: int | None, rows: int) -> Tensor:
     """Returns one seed a row, int64 `[B, 2]`: the number, and the row's own.
 
     Args:
@@ -167,11 +171,12 @@ def row_seeds(number: int | None, rows: int) -> torch.Tensor:
     if number is None:
         low, high = ops.convert_to_numpy(keras.random.randint([2], 0, 2**31 - 1))
         number = int(high) << 32 | int(low)
-    number = int(np.array(number & (2**64 - 1), np.uint64).astype(np.int64))
-    return torch.tensor([[number, row] for row in range(rows)])
+    bits = np.array(number & (2**64 - 1), np.uint64)
+    seed = int(bits.astype(np.int64))
+    return torch.tensor([[seed, row] for row in range(rows)])
 
 
-def row_bits(seeds: torch.Tensor, numbers: torch.Tensor, count: int) -> torch.Tensor:
+def row_bits(seeds: Tensor, numbers: Tensor, count: int) -> Tensor:
     """Returns uniform numbers of 32 bits, int64 `[B, count]`.
 
     Those of a row depend on its seed and number alone.
@@ -182,8 +187,10 @@ def row_bits(seeds: torch.Tensor, numbers: torch.Tensor, count: int) -> torch.Te
         count: how many to draw for each row.
     """
     bits = []
-    for (seed, row), number in zip(seeds.tolist(), numbers.tolist(), strict=True):
-        sequence = np.random.SeedSequence([seed & (2**64 - 1), row, number])
+    pairs = zip(seeds.tolist(), numbers.tolist(), strict=True)
+    for (seed, row), number in pairs:
+        entropy = [seed & (2**64 - 1), row, number]
+        sequence = np.random.SeedSequence(entropy)
         generator = np.random.Generator(np.random.Philox(sequence))
         bits.append(generator.integers(2**32, size=count))
     return ops.convert_to_tensor(np.stack(bits), dtype="int64")

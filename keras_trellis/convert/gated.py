@@ -54,7 +54,8 @@ def weight_blocks(layer: keras.layers.RNN) -> tuple[np.ndarray, np.ndarray, np.n
     blocks = kernel.shape[1] // layer.units
     weights = []
     for weight in (kernel, _state_kernel(layer, kernel), bias):
-        weights.append(np.stack(np.split(weight, blocks, axis=-1)))
+        by_block = np.split(weight, blocks, axis=-1)
+        weights.append(np.stack(by_block))
     if isinstance(layer, recurrent.IRCLSTM):
         # The blocks f, i, o, a, in the gate's order.
         weights = [weight[[1, 0, 3, 2]] for weight in weights]
@@ -71,7 +72,8 @@ def _state_kernel(layer: keras.layers.RNN, kernel: np.ndarray) -> np.ndarray:
     alpha = _sigmoid(_array(cell.alpha_logit))
     gates_kernel = kernel[:, : cell.gates * layer.units]
     candidate_kernel = np.zeros((layer.units, layer.units))  # it reads x alone
-    return np.concatenate([(read * alpha) @ gates_kernel, candidate_kernel], axis=1)
+    gates_kernel = (read * alpha) @ gates_kernel
+    return np.concatenate([gates_kernel, candidate_kernel], axis=1)
 
 
 def _scalar(layer: keras.layers.RNN, logit: keras.Variable) -> float:
@@ -84,7 +86,8 @@ def _scalar(layer: keras.layers.RNN, logit: keras.Variable) -> float:
 
 
 def _array(variable: keras.Variable) -> np.ndarray:
-    return np.asarray(keras.ops.convert_to_numpy(variable), np.float64)
+    values = keras.ops.convert_to_numpy(variable)
+    return np.asarray(values, np.float64)
 
 
 def _sigmoid(values: np.ndarray) -> np.ndarray:

@@ -17,7 +17,8 @@ from keras_trellis.types import Cache, State, Tensor
 def order(network: Network) -> list[int]:
     """Returns the levels in the order of `Cache.levels`, by their place in the dilation cycle."""
     cycle = len(network.cycle)
-    return sorted(range(network.depth), key=lambda level: level % cycle)
+    levels = range(network.depth)
+    return sorted(levels, key=lambda level: level % cycle)
 
 
 def ends(network: Network) -> list[int]:
@@ -68,9 +69,8 @@ def past_of_level(network: Network, cache: Cache, level: int) -> State:
 def levels_of_pasts(network: Network, pasts: Sequence[State]) -> State:
     """Returns the entries of `Cache.levels` of what each level keeps, from the lowest up."""
     ordered = [pasts[level] for level in order(network)]
-    return tuple(
-        ops.concatenate(tensors, axis=1) for tensors in zip(*ordered, strict=True)
-    )
+    by_state = zip(*ordered, strict=True)
+    return tuple(ops.concatenate(steps, axis=1) for steps in by_state)
 
 
 def named(name: str, nest: Any) -> dict[str, Tensor]:

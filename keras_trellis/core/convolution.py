@@ -134,7 +134,8 @@ def multiply(sequences: Tensor, matrix: Tensor) -> Tensor:
 
 def rows(sequences: Tensor) -> Tensor:
     """Returns `[B, T, C]` as `[B * T, C]`."""
-    return ops.reshape(sequences, [-1, sequences.shape[-1]])
+    channels = sequences.shape[-1]
+    return ops.reshape(sequences, [-1, channels])
 
 
 def causal_convolution(

@@ -215,7 +215,8 @@ def _extrapolate(loop: _Loop, reverse: bool) -> Tensor:
         gram.append(ops.stack(row, axis=-1))
     # Constants to a gradient: whatever the weights, the iterates settle in z.
     weights = _solve_positive(ops.stack(gram, axis=-2))
-    weights = ops.cast(ops.stop_gradient(weights), loop.after.dtype)
+    weights = ops.stop_gradient(weights)
+    weights = ops.cast(weights, loop.after.dtype)
     result = loop.after
     for place, change in enumerate(loop.after_changes):
         # On torch `-=` would write into `loop.after`.
@@ -243,22 +244,27 @@ def _solve_positive(system: Tensor) -> Tensor:
         here = slice(place, place + 1)
         pivot = system[..., here, :]
         pivot = pivot / pivot[..., here]
-        system = system - (system[..., here] - unit[:, here]) * pivot
+        factors = system[..., here] - unit[:, here]
+        system = system - factors * pivot
     return system[..., -1]
 
 
 def _residual(error: Tensor, after: Tensor, reverse: bool) -> Tensor:
     error = ops.sqrt(_running_sum(_squares(error), reverse))
     after = ops.sqrt(_running_sum(_squares(after), reverse))
-    return ops.where(ops.equal(error, 0), error, error / after)
+    is_exact = ops.equal(error, 0)
+    return ops.where(is_exact, error, error / after)
 
 
 def _squares(sequences: Tensor) -> Tensor:
     """Returns the squared norm of each step, `[B, T]`."""
-    return ops.sum(ops.square(at_least_float32(sequences)), axis=-1)
+    sequences = at_least_float32(sequences)
+    return ops.sum(ops.square(sequences), axis=-1)
 
 
 def _running_sum(values: Tensor, reverse: bool) -> Tensor:
     if not reverse:
         return ops.cumsum(values, axis=1)
-    return ops.flip(ops.cumsum(ops.flip(values, axis=1), axis=1), axis=1)
+    reversed_values = ops.flip(values, axis=1)
+    sums = ops.cumsum(reversed_values, axis=1)
+    return ops.flip(sums, axis=1)

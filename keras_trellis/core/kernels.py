@@ -126,7 +126,8 @@ def weight_normalized(kernel: Tensor, scale: Tensor) -> Tensor:
     """
     squared = _squared_norm(kernel)
     filled = ops.not_equal(squared, 0)
-    inverse = ops.rsqrt(ops.where(filled, squared, 1))
+    positive = ops.where(filled, squared, 1)
+    inverse = ops.rsqrt(positive)
     inverse = ops.where(filled, inverse, 0)
     return kernel * (scale * inverse)
 
@@ -140,9 +141,9 @@ def drop_past_taps(kernel: Tensor, mask: Tensor) -> Tensor:
     """
     if kernel.shape[0] == 1:
         return kernel * mask
-    past = kernel[:-1]
+    past = kernel[:-1] * mask
     present = kernel[-1:]
-    return ops.concatenate([past * mask, present], axis=0)
+    return ops.concatenate([past, present], axis=0)
 
 
 def expand_group_input(kernel: Tensor, blocks: int, groups: int) -> Tensor:
@@ -159,7 +160,8 @@ def expand_group_input(kernel: Tensor, blocks: int, groups: int) -> Tensor:
     _, inputs, channels = kernel.shape
     first = ops.reshape(kernel, [inputs, blocks, 1, -1])
     others = [0, groups - 1]
-    everywhere = ops.pad(first, [[0, 0], [0, 0], others, [0, 0]])
+    widths = [[0, 0], [0, 0], others, [0, 0]]
+    everywhere = ops.pad(first, widths)
     return ops.reshape(everywhere, [1, inputs, groups * channels])
 
 
@@ -253,4 +255,5 @@ def expand_group_hidden(kernel: Tensor, blocks: int, groups: int) -> Tensor:
     places = np.stack([within] * past + [across])
     places = places.reshape([-1, groups, 1, 1, groups, 1])
     dense = taps * ops.convert_to_tensor(places, kernel.dtype)
-    return ops.reshape(dense, [-1, groups * inputs, groups * channels])
+    shape = [-1, groups * inputs, groups * channels]
+    return ops.reshape(dense, shape)

@@ -37,7 +37,9 @@ def steps_mask(sequences: Any, mask: Any = None) -> Any:
         mask = mask.to_tensor()
     if not backend.is_ragged(sequences):
         return mask
-    present = steps_until(sequences.row_lengths(), sequences.bounding_shape(axis=1))
+    lengths = sequences.row_lengths()
+    longest = sequences.bounding_shape(axis=1)
+    present = steps_until(lengths, longest)
     if mask is None:
         return present
     return present & flat(mask)
@@ -124,12 +126,14 @@ def _stable_order(keys: Tensor) -> Tensor:
     """Returns the places that sort keys `[B, T]` of 0 and 1, equal ones as they stand."""
     # Not every backend's `argsort` is stable. All keys differ once their places are added.
     steps = time_steps(keys)
-    return ops.argsort(keys * steps + ops.arange(steps, dtype=keys.dtype), axis=1)
+    places = ops.arange(steps, dtype=keys.dtype)
+    return ops.argsort(keys * steps + places, axis=1)
 
 
 def zero_masked(sequences: Tensor, mask: Tensor) -> Tensor:
     """Sets the masked steps of `[B, T, C]` to zero, NaN included."""
-    return ops.where(ops.expand_dims(mask, -1), sequences, 0)
+    valid = ops.expand_dims(mask, -1)
+    return ops.where(valid, sequences, 0)
 
 
 def pack(sequences: Tensor, plan: Packing | None) -> Tensor:
@@ -176,7 +180,8 @@ def last_valid(state: State, plan: Packing | None, before: State) -> State:
             last = padded[:, -1]
         else:
             padded = _prepend(first, tensor)
-            last = backend.gather_steps(padded, plan.count[:, None])[:, 0]
+            last = backend.gather_steps(padded, plan.count[:, None])
+            last = last[:, 0]
         states.append(last)
     return tuple(states)
 
@@ -194,7 +199,8 @@ def last_valid_steps(padded: Tensor, width: int, plan: Packing | None) -> Tensor
     """
     if plan is None:
         return last_steps(padded, width)
-    places = ops.expand_dims(plan.count, 1) + ops.arange(width, dtype="int32")
+    first = ops.expand_dims(plan.count, 1)
+    places = first + ops.arange(width, dtype="int32")
     return backend.gather_steps(padded, places)
 
 

@@ -69,7 +69,11 @@ Loop: TypeAlias = Callable[[Step, Recurrent, State, State], tuple[Tensor, State]
 def plain_reads(recurrent: Recurrent) -> Reads:
     """Returns what a step reads where nothing is kept for a gradient."""
     matrices, vectors, mask, _ = recurrent
-    return Reads(lambda i, values: values @ matrices[i], vectors, mask)
+
+    def multiply(index: int, values: Tensor) -> Tensor:
+        return values @ matrices[index]
+
+    return Reads(multiply, vectors, mask)
 
 
 def recur(
@@ -117,7 +121,8 @@ def unrolled(
 ) -> tuple[Tensor, State]:
     """Runs a cell over time without a loop; see `recur`."""
     outputs = []
-    for now in zip(*map(ops.unstack, inputs), strict=True):
+    by_input = map(ops.unstack, inputs)
+    for now in zip(*by_input, strict=True):
         output, state = step(reads, now, state)
         outputs.append(output)
     return ops.stack(outputs), state
@@ -136,9 +141,11 @@ def block_size(recurrent: Recurrent, state: State, steps: Number) -> Number:
     # steps / size * state_size + size * step_size is least at the root of steps * share.
     share = state_size / step_size
     if isinstance(steps, int):
-        return max(1, round(math.sqrt(share * steps)))
-    size = ops.sqrt(share * ops.cast(steps, "float32"))
-    return ops.maximum(1, ops.cast(ops.round(size), "int32"))
+        size = math.sqrt(share * steps)
+        return max(1, round(size))
+    steps = ops.cast(steps, "float32")
+    size = ops.round(ops.sqrt(share * steps))
+    return ops.maximum(1, ops.cast(size, "int32"))
 
 
 def _in_blocks(
@@ -148,15 +155,20 @@ def _in_blocks(
     size: int,
 ) -> tuple[Tensor, State]:
     """Runs a cell over blocks of `size` steps, and over those that remain, one at least."""
-    whole = (inputs[0].shape[0] - 1) // size * size
+    steps = inputs[0].shape[0]
+    whole = (steps - 1) // size * size
 
     def run(state: State, block: State) -> tuple[State, Tensor]:
         return backend.scan(advance, state, block)
 
-    blocks = tuple(
-        ops.reshape(tensor[:whole], [-1, size, *tensor.shape[1:]]) for tensor in inputs
-    )
-    state, outputs = backend.scan(keras.remat(run), state, blocks)
-    state, last = run(state, tuple(tensor[whole:] for tensor in inputs))
-    outputs = ops.reshape(outputs, [whole, *outputs.shape[2:]])
-    return ops.concatenate([outputs, last], axis=0), state
+    blocks = []
+    for tensor in inputs:
+        shape = [-1, size, *tensor.shape[1:]]
+        blocks.append(ops.reshape(tensor[:whole], shape))
+    rest = tuple(tensor[whole:] for tensor in inputs)
+    state, outputs = backend.scan(keras.remat(run), state, tuple(blocks))
+    state, last = run(state, rest)
+    shape = [whole, *outputs.shape[2:]]
+    outputs = ops.reshape(outputs, shape)
+    outputs = ops.concatenate([outputs, last], axis=0)
+    return outputs, state

@@ -131,28 +131,34 @@ def run_groups(
     before = list(zip(*by_state, strict=True))
     sequences = masked(sequences, weights.input_mask)  # one mask for all groups
     outputs, states = run(network.gate, layers, sequences, before, plan, recur=recur)
-    last = tuple(
-        ops.concatenate(tensors, axis=-1) for tensors in zip(*states, strict=True)
-    )
-    return swapped(ops.concatenate(outputs, axis=-1)), last
+    last_by_state = zip(*states, strict=True)
+    last = tuple(ops.concatenate(tensors, axis=-1) for tensors in last_by_state)
+    joined = ops.concatenate(outputs, axis=-1)
+    return swapped(joined), last
 
 
 def _valid(sequences: Tensor, time: Number, plan: Packing | None) -> Tensor:
     """Returns which of the steps of `[B, T', p]` are valid, bool `[T', B, 1]`."""
     rows = ops.shape(sequences)[0]
-    count = ops.full([rows], time, "int32") if plan is None else plan.count
+    if plan is None:
+        count = ops.full([rows], time, "int32")
+    else:
+        count = plan.count
     valid = masks.steps_until(count, time_steps(sequences))
     return ops.expand_dims(swapped(valid), -1)
 
 
 def _groups(network: Network, weights: Weights) -> list[Layer]:
     """Returns each group as a layer."""
-    blocks, groups = network.gate.blocks, network.groups
+    blocks = network.gate.blocks
+    groups = network.groups
     units = network.units // groups
     dtype = weights.kernel.dtype
-    hidden = ops.unstack(ops.cast(weights.recurrent_kernel, dtype))
+    recurrent_kernel = ops.cast(weights.recurrent_kernel, dtype)
+    hidden = ops.unstack(recurrent_kernel)
     # The channels of a block are those of all groups.
-    kernel = ops.reshape(weights.kernel, [-1, blocks, network.injected_groups, units])
+    kernel_shape = [-1, blocks, network.injected_groups, units]
+    kernel = ops.reshape(weights.kernel, kernel_shape)
     bias = weights.bias
     if bias is not None:
         bias = ops.reshape(bias, [blocks, groups, units])
@@ -171,10 +177,13 @@ def _groups(network: Network, weights: Weights) -> list[Layer]:
         if group < network.injected_groups:
             kernels.append(ops.reshape(kernel[:, :, group], shape))
             read_masks.append(None)
+        group_bias = None
+        if bias is not None:
+            group_bias = ops.reshape(bias[:, group], [-1])
         layer = Layer(
             tuple(kernels),
             hidden[group],
-            None if bias is None else ops.reshape(bias[:, group], [-1]),
+            group_bias,
             tuple(read_masks),
             drops[group],
         )
@@ -191,8 +200,10 @@ def _entering(layer: Layer, read: State) -> Tensor:
     """
     addends = []
     # A layer that does not read the input has a kernel less.
-    for tensor, kernel, mask in zip(read, layer.kernels, layer.masks, strict=False):
-        addends.append(multiply(masked(tensor, mask), kernel))
+    triples = zip(read, layer.kernels, layer.masks, strict=False)
+    for tensor, kernel, mask in triples:
+        tensor = masked(tensor, mask)
+        addends.append(multiply(tensor, kernel))
     if layer.bias is not None:
         addends.append(layer.bias)
     return functools.reduce(operator.add, addends)
@@ -202,7 +213,8 @@ def _step(gate: Gate) -> Step:
     """Returns a time step of a layer: its own h, dropped out, times its kernel; then the gate."""
 
     def step(reads: Reads, now: State, state: State) -> tuple[Tensor, State]:
-        total = reads.multiply(0, masked(state[0], reads.mask)) + now[0]
+        hidden = masked(state[0], reads.mask)
+        total = reads.multiply(0, hidden) + now[0]
         after = activate(gate, total, state)
         return after[0], after
 
@@ -216,6 +228,7 @@ def _skipping(step: Step) -> Step:
         valid = now[-1]
         hidden, after = step(reads, now[:-1], state)
         pairs = zip(after, state, strict=True)
-        return hidden, tuple(ops.where(valid, *pair) for pair in pairs)
+        state = tuple(ops.where(valid, *pair) for pair in pairs)
+        return hidden, state
 
     return skip

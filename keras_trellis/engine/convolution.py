@@ -14,8 +14,9 @@ from keras_trellis.core import convolution
 from keras_trellis.core.convolution import masked, pad_left, rows, time_steps
 from keras_trellis.core.network import Network, Weights
 from keras_trellis.engine.schedule import ALL, Steps, take_steps
+from keras_trellis.types import Tensor
 
-Addends = dict[int, tf.Tensor]
+Addends = dict[int, Tensor]
 """What joins the products of a level, by dilation.
 
 That is the injected input and the bias, `[B, T, blocks * units]`; for 0, the levels that the input
@@ -23,11 +24,12 @@ does not enter, the bias alone, if any.
 """
 
 
-def delay(padded: tf.Tensor, width: int, steps: int) -> tf.Tensor:
+def delay(padded: Tensor, width: int, steps: int) -> Tensor:
     """Returns a sequence delayed by some steps, as `core.convolution.delay`."""
     # The gradient of a split takes a fraction of the time of that of an index. ONNX Runtime has no
     # split of size -1 where T is unknown.
-    sizes = [width - steps, time_steps(padded) - width, steps]
+    length = time_steps(padded) - width
+    sizes = [width - steps, length, steps]
     _, delayed, _ = tf.split(padded, sizes, axis=1)
     return delayed
 
@@ -36,9 +38,7 @@ join_taps = functools.partial(convolution.join_taps, delay=delay)
 """`core.convolution.join_taps`, by this module's `delay`."""
 
 
-def multiply(
-    sequences: tf.Tensor, matrix: tf.Tensor, transpose: bool = False
-) -> tf.Tensor:
+def multiply(sequences: Tensor, matrix: Tensor, transpose: bool = False) -> Tensor:
     """Returns `[B, T, C]` times `[C, C']` (or its transpose), `[B, T, C']`, as one 2-D product.
 
     `tf.tensordot` will not do: XLA cannot differentiate it in a loop with unknown sizes.
@@ -54,18 +54,19 @@ def multiply(
 
 
 def strided_convolution(
-    padded: tf.Tensor, kernel: tf.Tensor, dilation: int, width: int, needed: Steps
-) -> tf.Tensor:
+    padded: Tensor, kernel: Tensor, dilation: int, width: int, needed: Steps
+) -> Tensor:
     """As `core.convolution.causal_convolution`, at the T' steps needed: `[B, T', C']`."""
     taps = join_taps(padded, width, kernel.shape[0], dilation)
-    return multiply(take_steps(taps, needed), rows(kernel))
+    taps = take_steps(taps, needed)
+    return multiply(taps, rows(kernel))
 
 
 def inject(
     network: Network,
     weights: Weights,
-    sequences: tf.Tensor,
-    past: tf.Tensor,
+    sequences: Tensor,
+    past: Tensor,
     needed: Mapping[int, Steps] | None = None,
 ) -> Addends:
     """Returns what joins the products.
@@ -77,7 +78,8 @@ def inject(
         past: what stands to its left, `[B, input_width, p]`.
         needed: for each dilation the steps to compute; None for all.
     """
-    padded = masked(pad_left(past, sequences), weights.input_mask)
+    padded = pad_left(past, sequences)
+    padded = masked(padded, weights.input_mask)
     kernel = weights.kernel
     bias = weights.bias
     width = network.input_width
@@ -86,18 +88,20 @@ def inject(
     addends = {}
     for dilation, steps in needed.items():
         injected = strided_convolution(padded, kernel, dilation, width, steps)
-        addends[dilation] = injected if bias is None else injected + bias
+        if bias is not None:
+            injected += bias
+        addends[dilation] = injected
     return addends | _without_input(network, bias)
 
 
-def _without_input(network: Network, bias: tf.Tensor | None) -> Addends:
+def _without_input(network: Network, bias: Tensor | None) -> Addends:
     if bias is None or network.inject_every == 1:
         return {}
     return {0: bias}
 
 
 def inject_step(
-    network: Network, weights: Weights, step: tf.Tensor, past: tf.Tensor
+    network: Network, weights: Weights, step: Tensor, past: Tensor
 ) -> Addends:
     """As `inject`, for a single step, whose present tap all dilations share."""
     dilations = sorted(set(network.cycle))
@@ -106,20 +110,22 @@ def inject_step(
         return inject(network, weights, step, past)
     kernel = weights.kernel
     bias = weights.bias
-    present = multiply(masked(step, weights.input_mask), kernel[taps])
+    step = masked(step, weights.input_mask)
+    present = multiply(step, kernel[taps])
     if bias is not None:
         present += bias
     past = masked(past, weights.input_mask)
     ends = [network.input_width] * len(dilations)
     products = past_products(past, kernel[:taps], ends, dilations)
-    by_dilation = tf.split(products + present, len(dilations), axis=1)
+    products += present
+    by_dilation = tf.split(products, len(dilations), axis=1)
     addends = dict(zip(dilations, by_dilation, strict=True))
     return addends | _without_input(network, bias)
 
 
 def past_products(
-    past: tf.Tensor, kernel: tf.Tensor, ends: Sequence[int], dilations: Sequence[int]
-) -> tf.Tensor:
+    past: Tensor, kernel: Tensor, ends: Sequence[int], dilations: Sequence[int]
+) -> Tensor:
     """Returns the products of the past taps of several convolutions, for a single step.
 
     Args:
@@ -137,11 +143,12 @@ def past_products(
         oldest = end - taps * dilation
         places += range(oldest, end, dilation)
     read = tf.gather(past, places, axis=1)
-    read = tf.reshape(read, [-1, len(ends), taps * channels])
+    shape = [-1, len(ends), taps * channels]
+    read = tf.reshape(read, shape)
     return multiply(read, rows(kernel))
 
 
-def addend(network: Network, addends: Addends, phase: int) -> tf.Tensor:
+def addend(network: Network, addends: Addends, phase: int) -> Tensor:
     """Returns what joins the products of a level with level % period = phase."""
     if phase % network.inject_every == 0:
         return addends[network.dilation(phase)]

@@ -7,7 +7,7 @@ from typing import TypeVar
 
 import tensorflow as tf
 
-from keras_trellis.types import Number
+from keras_trellis.types import Number, Tensor
 
 Carry = TypeVar("Carry")
 
@@ -41,7 +41,7 @@ def ascend(
     if turns == 1:  # a loop would only take longer to trace
         turns = 0
 
-    def turn(index: tf.Tensor, carry: Carry) -> tuple[tf.Tensor, Carry]:
+    def turn(index: Tensor, carry: Carry) -> tuple[Tensor, Carry]:
         for offset in range(period):
             level = first + index * period + offset
             carry = advance(carry, level, (first + offset) % period)
@@ -60,7 +60,7 @@ def ascend(
     return carry
 
 
-def handed_on(tensor: tf.Tensor) -> tf.Tensor:
+def handed_on(tensor: Tensor) -> Tensor:
     """Copies a loop variable that a loop returns unchanged.
 
     TensorFlow counts a loop variable that comes back as it went in as captured. `tf.identity`

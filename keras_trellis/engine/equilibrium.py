@@ -6,8 +6,6 @@ import functools
 from collections.abc import Sequence
 from typing import Any
 
-import tensorflow as tf
-
 from keras_trellis.core import equilibrium
 from keras_trellis.core.equilibrium import Method, Solver, Turn
 from keras_trellis.core.network import Network, Weights
@@ -16,14 +14,14 @@ from keras_trellis.engine import convolution
 from keras_trellis.engine.fixed_point import fixed_point
 from keras_trellis.engine.level import Reach, hidden_kernel, level
 from keras_trellis.engine.recurrence import recur
-from keras_trellis.types import State
+from keras_trellis.types import State, Tensor
 
 
 def _begin(
     network: Network,
     weights: Weights,
-    sequences: tf.Tensor,
-    left: tf.Tensor,
+    sequences: Tensor,
+    left: Tensor,
     pasts: Sequence[State],
     solver: Solver,
 ) -> Turn:
@@ -37,7 +35,8 @@ def _begin(
         reach = Reach(network.kernel_size, network.dilation(phase))
         here = hidden._replace(kernel=kernel)
         run = level(network.gate, reach, here, training=training)
-        return run(pasts[phase], state, convolution.addend(network, addends, phase))
+        addend = convolution.addend(network, addends, phase)
+        return run(pasts[phase], state, addend)
 
     find = functools.partial(fixed_point, training=training)
     return Turn((pasts, addends, hidden.kernel), run_level, find)

@@ -13,19 +13,19 @@ from typing import Any
 import tensorflow as tf
 
 from keras_trellis.core.fixed_point import solve
-from keras_trellis.types import Convergence
+from keras_trellis.types import Convergence, Tensor
 
 
 def fixed_point(
-    function: Callable[[tf.Tensor, Any], tf.Tensor],
-    guess: tf.Tensor,
+    function: Callable[[Tensor, Any], Tensor],
+    guess: Tensor,
     parameters: Any,
     *,
     tolerance: float,
     max_iterations: int,
-    solved: tf.Tensor | None = None,
+    solved: Tensor | None = None,
     training: bool,
-) -> tuple[tf.Tensor, Convergence]:
+) -> tuple[Tensor, Convergence]:
     """Returns z with z = f(z, a), differentiable with respect to a.
 
     In training the gradient is that of the implicit function theorem: for dL/dz = v it is u df/da,
@@ -47,19 +47,27 @@ def fixed_point(
     """
     find = functools.partial(solve, tolerance=tolerance, max_iterations=max_iterations)
     if not training:
-        return find(lambda z: function(z, parameters), guess, solved=solved)
+
+        def iterate(z: Tensor) -> Tensor:
+            return function(z, parameters)
+
+        return find(iterate, guess, solved=solved)
 
     @tf.custom_gradient
-    def apply(*flat: tf.Tensor) -> Any:
+    def apply(*flat: Tensor) -> Any:
         nest = tf.nest.pack_sequence_as(parameters, flat)
-        state, convergence = find(lambda z: function(z, nest), guess, solved=solved)
 
-        def gradient(upstream: tf.Tensor, *_: tf.Tensor) -> Any:
+        def iterate(z: Tensor) -> Tensor:
+            return function(z, nest)
+
+        state, convergence = find(iterate, guess, solved=solved)
+
+        def gradient(upstream: Tensor, *_: Tensor) -> Any:
             with tf.GradientTape(persistent=True) as tape:
                 tape.watch((state, flat))
-                after = function(state, tf.nest.pack_sequence_as(parameters, flat))
+                after = function(state, nest)
 
-            def pull_back(u: tf.Tensor) -> tf.Tensor:
+            def pull_back(u: Tensor) -> Tensor:
                 return upstream + tape.gradient(after, state, output_gradients=u)
 
             u, _ = find(pull_back, upstream, reverse=True)
@@ -71,5 +79,6 @@ def fixed_point(
 
         return (state, *convergence), gradient
 
-    state, *convergence = apply(*tf.nest.flatten(parameters))
+    flat_parameters = tf.nest.flatten(parameters)
+    state, *convergence = apply(*flat_parameters)
     return state, Convergence(*convergence)

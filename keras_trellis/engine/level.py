@@ -24,7 +24,7 @@ from keras_trellis.core.convolution import (
 from keras_trellis.core.network import Gate, Weights
 from keras_trellis.engine.convolution import delay, join_taps, multiply
 from keras_trellis.engine.schedule import ALL, Steps, take_steps
-from keras_trellis.types import State
+from keras_trellis.types import State, Tensor
 
 # From so many steps times channels on XLA compiles parts of a training step.
 _STEP_UNITS = 16_000
@@ -43,12 +43,12 @@ class HiddenKernel(NamedTuple):
         mask: the dropout mask of what enters the product, `[B, 1, units]`, or None.
     """
 
-    kernel: tf.Tensor
-    rounded: tuple[tf.Tensor, ...]
-    mask: tf.Tensor | None
+    kernel: Tensor
+    rounded: tuple[Tensor, ...]
+    mask: Tensor | None
 
     @property
-    def matrix(self) -> tf.Tensor:
+    def matrix(self) -> Tensor:
         """The kernel in the compute dtype, `[k * units, blocks * units]`."""
         if self.rounded:
             return self.rounded[0]
@@ -59,7 +59,7 @@ def hidden_kernel(weights: Weights, training: bool) -> HiddenKernel:
     """Returns the hidden kernel as the levels need it, cast once a call."""
     kernel = weights.recurrent_kernel
     dtype = weights.kernel.dtype
-    rounded: tuple[tf.Tensor, ...] = ()
+    rounded: tuple[Tensor, ...] = ()
     if not training:
         kernel = tf.cast(kernel, dtype)
     elif kernel.dtype != dtype:
@@ -87,7 +87,7 @@ class Reach(NamedTuple):
 
 def level(
     gate: Gate, reach: Reach, hidden: HiddenKernel, *, training: bool
-) -> Callable[[State, State, tf.Tensor], State]:
+) -> Callable[[State, State, Tensor], State]:
     """Returns the map of one level.
 
     In training it has a gradient of its own. For this it keeps the pre-activations and the state
@@ -119,7 +119,7 @@ def _plain(
     hidden: HiddenKernel,
     past: State,
     state: State,
-    addend: tf.Tensor,
+    addend: Tensor,
 ) -> State:
     taps = _read(reach, past, state, hidden.mask)
     total = _total(reach, taps, hidden.matrix, state, addend)
@@ -129,7 +129,7 @@ def _plain(
 def _trained(gate: Gate, reach: Reach, hidden: HiddenKernel) -> Callable[..., Any]:
     """Returns what `tf.custom_gradient` makes the map of one level of."""
 
-    def apply(kernel: tf.Tensor, past: State, state: State, addend: tf.Tensor) -> Any:
+    def apply(kernel: Tensor, past: State, state: State, addend: Tensor) -> Any:
         run = _compiled if _pays(state[0]) else functools.partial
         read = run(_read, reach)
         matrix = hidden._replace(kernel=kernel).matrix
@@ -137,7 +137,7 @@ def _trained(gate: Gate, reach: Reach, hidden: HiddenKernel) -> Callable[..., An
         total = _total(reach, taps, matrix, state, addend)
         has_steps = addend.shape.rank == 3  # the values are not kept
 
-        def gradient(*upstream: tf.Tensor) -> Any:
+        def gradient(*upstream: Tensor) -> Any:
             activate_gradient = run(_activate_gradient, gate, reach)
             by_total, by_shifted = activate_gradient(total, past, state, upstream)
             by_products = by_total[:, : reach.steps]
@@ -152,7 +152,9 @@ def _trained(gate: Gate, reach: Reach, hidden: HiddenKernel) -> Callable[..., An
             by_kernel = tf.matmul(rows(taps), rows(by_products), transpose_a=True)
             by_kernel = tf.cast(by_kernel, kernel.dtype)
             by_kernel = tf.reshape(by_kernel, kernel.shape)
-            by_addend = by_total if has_steps else tf.reduce_sum(by_total, axis=(0, 1))
+            by_addend = by_total
+            if not has_steps:
+                by_addend = tf.reduce_sum(by_total, axis=(0, 1))
             gradients = (by_kernel, *by_past, *by_state, by_addend)
             if hidden.rounded:
                 return tuple(map(_without_gradient, gradients))
@@ -163,7 +165,7 @@ def _trained(gate: Gate, reach: Reach, hidden: HiddenKernel) -> Callable[..., An
     return apply
 
 
-def _pays(sequences: tf.Tensor) -> bool:
+def _pays(sequences: Tensor) -> bool:
     """Returns whether to compile what stands between the products of a training step.
 
     XLA takes a second or two for each new shape. It is used in graphs alone, where the number of
@@ -183,8 +185,8 @@ def _compiled(function: Callable, *static: Any) -> Callable:
 
 
 def _total(
-    reach: Reach, taps: tf.Tensor, matrix: tf.Tensor, state: State, addend: tf.Tensor
-) -> tf.Tensor:
+    reach: Reach, taps: Tensor, matrix: Tensor, state: State, addend: Tensor
+) -> Tensor:
     """Returns the pre-activations, `[B, T', blocks * units]`."""
     computed = take_steps(state[0], reach.needed)
     if reach.steps == 0:  # LiteRT mistakes the shape of a product of no rows
@@ -197,7 +199,7 @@ def _total(
     return products + addend
 
 
-def _read(reach: Reach, past: State, state: State, mask: tf.Tensor | None) -> tf.Tensor:
+def _read(reach: Reach, past: State, state: State, mask: Tensor | None) -> Tensor:
     """Returns the taps, `[B, steps, k * units]`."""
     left = past[0]
     below = state[0][:, : reach.steps]
@@ -219,7 +221,7 @@ def _shift(reach: Reach, past: State, state: State) -> State:
 
 
 def activate(
-    gate: Gate, reach: Reach | None, total: tf.Tensor, past: State, state: State
+    gate: Gate, reach: Reach | None, total: Tensor, past: State, state: State
 ) -> State:
     """Runs the gate, in float32 at least: on a CPU XLA computes in float32 anyway, and rounds.
 
@@ -233,7 +235,9 @@ def activate(
     Returns:
         the gate's states, each `[B, T', units]`.
     """
-    shifted = state if reach is None else _shift(reach, past, state)
+    shifted = state
+    if reach is not None:
+        shifted = _shift(reach, past, state)
     summed = at_least_float32(total)
     blocks = tf.split(summed, gate.blocks, axis=-1)
     shifted = tuple(map(at_least_float32, shifted))
@@ -244,11 +248,11 @@ def activate(
 def _activate_gradient(
     gate: Gate,
     reach: Reach,
-    total: tf.Tensor,
+    total: Tensor,
     past: State,
     state: State,
     upstream: State,
-) -> tuple[tf.Tensor, list[tf.Tensor | None]]:
+) -> tuple[Tensor, list[Tensor | None]]:
     """Returns the gradients with respect to the sum and, None where none, the shifted states."""
     total, shifted = _watchable((total, _shift(reach, past, state)))
     with tf.GradientTape() as tape:
@@ -261,9 +265,9 @@ def _read_gradient(
     reach: Reach,
     past: State,
     state: State,
-    mask: tf.Tensor | None,
-    by_taps: tf.Tensor,
-    by_shifted: Sequence[tf.Tensor | None],
+    mask: Tensor | None,
+    by_taps: Tensor,
+    by_shifted: Sequence[Tensor | None],
 ) -> list[State]:
     """Returns the gradients with respect to `past` and `state`."""
     past, state = _watchable((past, state))
@@ -281,7 +285,7 @@ def _read_gradient(
     return tape.gradient(results, [past, state], upstream, unconnected_gradients=zero)
 
 
-def _without_gradient(gradient: tf.Tensor) -> tf.Tensor:
+def _without_gradient(gradient: Tensor) -> Tensor:
     return tf.raw_ops.PreventGradient(input=gradient, message=_ROUNDED)
 
 

@@ -11,6 +11,7 @@ import tensorflow as tf
 
 from keras_trellis.core.network import Network
 from keras_trellis.engine.depth_loop import Advance, Carry, ascend
+from keras_trellis.types import Tensor
 
 
 def ascend_recomputing(
@@ -33,7 +34,8 @@ def ascend_recomputing(
         return _recomputed(block, carry)
 
     carry = ascend(advance_block, carry, first=0, last=blocks, period=1)
-    return _recomputed(functools.partial(run, first=rest, last=last), carry)
+    remainder = functools.partial(run, first=rest, last=last)
+    return _recomputed(remainder, carry)
 
 
 def _block(network: Network) -> int:
@@ -46,13 +48,15 @@ def _block(network: Network) -> int:
     states = network.gate.states
     blocks = network.gate.blocks
     size = math.sqrt(network.depth * states / (states + blocks))
-    return network.period * max(1, round(size / network.period))
+    periods = max(1, round(size / network.period))
+    return periods * network.period
 
 
 def _recomputed(function: Callable[[Carry], Carry], carry: Carry) -> Carry:
     """Applies a function, and keeps only its argument, a nest of tensors, for its gradient."""
 
-    def flat_function(*flat: tf.Tensor) -> Carry:
+    def flat_function(*flat: Tensor) -> Carry:
         return function(tf.nest.pack_sequence_as(carry, flat))
 
-    return tf.recompute_grad(flat_function)(*tf.nest.flatten(carry))
+    recomputed = tf.recompute_grad(flat_function)
+    return recomputed(*tf.nest.flatten(carry))

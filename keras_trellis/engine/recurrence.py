@@ -24,9 +24,9 @@ from keras_trellis.core.recurrence import (
     plain_reads,
     unrolled,
 )
-from keras_trellis.types import Number, State
+from keras_trellis.types import Number, State, Tensor
 
-Tensors: TypeAlias = list[tf.Tensor]
+Tensors: TypeAlias = list[Tensor]
 _NO_SECOND_GRADIENT = "a gradient of a gradient needs training=False"
 
 
@@ -39,7 +39,7 @@ def recur(
     *,
     training: bool,
     unroll: bool = False,
-) -> tuple[tf.Tensor, State]:
+) -> tuple[Tensor, State]:
     """Runs a cell over time, as `core.recurrence.recur` describes it.
 
     Args:
@@ -56,8 +56,10 @@ def recur(
     Returns:
         the outputs `[T, B, units]`, and the state after the last step.
     """
-    if not training and (unroll or inputs[0].shape[0] == 1):
-        return unrolled(step, plain_reads(recurrent), inputs, state)
+    is_unrolled = unroll or inputs[0].shape[0] == 1
+    if is_unrolled and not training:
+        reads = plain_reads(recurrent)
+        return unrolled(step, reads, inputs, state)
     if not training:
         outputs, state, _, _ = _forward(
             step, recurrent, inputs, state, units, keep=False
@@ -66,21 +68,23 @@ def recur(
     structure = (recurrent.matrices, recurrent.vectors, inputs, state)
 
     @tf.custom_gradient
-    def run(*flat: tf.Tensor) -> Any:
+    def run(*flat: Tensor) -> Any:
         matrices, vectors, now, first = tf.nest.pack_sequence_as(structure, flat)
         held = recurrent._replace(matrices=matrices, vectors=vectors)
         outputs, last, before, products = _forward(
             step, held, now, first, units, keep=True
         )
 
-        def gradient(by_outputs: tf.Tensor, *by_last: tf.Tensor) -> list[Any]:
+        def gradient(by_outputs: Tensor, *by_last: Tensor) -> list[Any]:
             residuals = _Residuals(now, before, products)
             gradients = _backward(step, held, residuals, by_outputs, by_last)
             return without_gradients(gradients)
 
-        return (outputs, *last), gradient
+        results = (outputs, *last)
+        return results, gradient
 
-    outputs, *last = run(*tf.nest.flatten(structure))
+    flat = tf.nest.flatten(structure)
+    outputs, *last = run(*flat)
     return outputs, tuple(last)
 
 
@@ -100,7 +104,7 @@ def _forward(
     units: int,
     *,
     keep: bool,
-) -> tuple[tf.Tensor, State, Tensors, Tensors]:
+) -> tuple[Tensor, State, Tensors, Tensors]:
     """Returns the outputs, the last state and, if kept, all states and products."""
     steps = num_steps(inputs)
     dtype = state[-1].dtype
@@ -113,34 +117,40 @@ def _forward(
     written = [empty_array(steps, shape, dtype) for shape in shapes]
     read = list(map(reader, inputs))
 
-    def turn(time: tf.Tensor, state: State, written: list) -> tuple:
+    def turn(time: Tensor, state: State, written: list) -> tuple:
         products: Tensors = []
 
-        def multiply(index: int, values: tf.Tensor) -> tf.Tensor:
-            product = tf.matmul(values, recurrent.matrices[index])
+        def multiply(index: int, values: Tensor) -> Tensor:
+            matrix = recurrent.matrices[index]
+            product = tf.matmul(values, matrix)
             products.append(product)
             return product
 
         now = tuple(array.read(time) for array in read)
         reads = Reads(multiply, recurrent.vectors, recurrent.mask)
         output, after = step(reads, now, state)
-        values = [output, *state, *products] if keep else [output]
+        values = [output]
+        if keep:
+            values += [*state, *products]
+        written = write_at(written, time, values)
         after = tuple(map(with_static_shape, after, state))
-        return time + 1, after, write_at(written, time, values)
+        return time + 1, after, written
 
     start = (tf.constant(0), state, written)
     _, state, written = time_loop(steps, turn, start)
     outputs, *residuals = [array.stack() for array in written]
-    return outputs, state, residuals[: len(state)], residuals[len(state) :]
+    before = residuals[: len(state)]
+    products = residuals[len(state) :]
+    return outputs, state, before, products
 
 
 def _backward(
     step: Step,
     recurrent: Recurrent,
     residuals: _Residuals,
-    by_outputs: tf.Tensor,
+    by_outputs: Tensor,
     by_last: State,
-) -> Iterable[tf.Tensor | None]:
+) -> Iterable[Tensor | None]:
     """Returns the gradients of matrices, vectors, inputs and the first state."""
     steps = num_steps(residuals.inputs)
     read = tf.nest.map_structure(reader, residuals)
@@ -148,17 +158,17 @@ def _backward(
     moving = [tensor.dtype.is_floating for tensor in residuals.inputs]  # a mask is not
     written = _gradient_arrays(recurrent, residuals, moving, by_outputs)
 
-    def turn(
-        time: tf.Tensor, by_state: State, by_vectors: State, written: list
-    ) -> tuple:
+    def turn(time: Tensor, by_state: State, by_vectors: State, written: list) -> tuple:
         place = steps - 1 - time
         at = read_at(read, place)
-        by_after = [upstream.read(place), *by_state]
+        by_output = upstream.read(place)
+        by_after = [by_output, *by_state]
         values, by_state, by_these = _step_gradient(
             step, recurrent, at, moving, by_after
         )
         by_vectors = tuple(map(tf.add, by_vectors, by_these))
-        return time + 1, by_state, by_vectors, write_at(written, place, values)
+        written = write_at(written, place, values)
+        return time + 1, by_state, by_vectors, written
 
     nothing = tuple(map(tf.zeros_like, recurrent.vectors))
     start = (tf.constant(0), tuple(by_last), nothing, written)
@@ -177,11 +187,12 @@ def _gradient_arrays(
     recurrent: Recurrent,
     residuals: _Residuals,
     moving: list[bool],
-    by_outputs: tf.Tensor,
+    by_outputs: Tensor,
 ) -> list[tf.TensorArray]:
     """Returns empty arrays for what `_step_gradient` returns of each step, in its order."""
     inputs = chosen(residuals.inputs, moving)
-    shapes = [tensor.shape[1:] for tensor in [*inputs, *residuals.products]]
+    tensors = [*inputs, *residuals.products]
+    shapes = [tensor.shape[1:] for tensor in tensors]
     batch_rows = recurrent.rows(by_outputs.shape[1])
     shapes += [[batch_rows, matrix.shape[0]] for matrix in recurrent.matrices]
     steps = num_steps(residuals.inputs)
@@ -211,12 +222,14 @@ def _step_gradient(
     vectors = tuple(map(tf.identity, recurrent.vectors))
     multiplied: Tensors = []
 
-    def multiply(index: int, values: tf.Tensor) -> tf.Tensor:
+    def multiply(index: int, values: Tensor) -> Tensor:
         multiplied.append(values)
-        return _known(values, at.products[index], recurrent.matrices[index])
+        matrix = recurrent.matrices[index]
+        return _known(values, at.products[index], matrix)
 
     before = tuple(at.before)
-    sources = (chosen(at.inputs, moving), at.products, before, vectors)
+    inputs = chosen(at.inputs, moving)
+    sources = (inputs, at.products, before, vectors)
     with tf.GradientTape() as tape:
         tape.watch(sources)
         reads = Reads(multiply, vectors, recurrent.mask)
@@ -227,23 +240,25 @@ def _step_gradient(
         output_gradients=by_after,
         unconnected_gradients=tf.UnconnectedGradients.ZERO,
     )
-    return [*by_inputs, *by_products, *multiplied], by_state, by_vectors
+    values = [*by_inputs, *by_products, *multiplied]
+    return values, by_state, by_vectors
 
 
-def _known(values: tf.Tensor, product: tf.Tensor, matrix: tf.Tensor) -> tf.Tensor:
+def _known(values: Tensor, product: Tensor, matrix: Tensor) -> Tensor:
     """Returns a product that is known; it has a gradient, and so have its values."""
 
     @tf.custom_gradient
-    def known(values: tf.Tensor, product: tf.Tensor) -> Any:
-        def gradient(upstream: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-            return tf.matmul(upstream, matrix, transpose_b=True), upstream
+    def known(values: Tensor, product: Tensor) -> Any:
+        def gradient(upstream: Tensor) -> tuple[Tensor, Tensor]:
+            by_values = tf.matmul(upstream, matrix, transpose_b=True)
+            return by_values, upstream
 
         return tf.identity(product), gradient
 
     return known(values, product)
 
 
-def without_gradients(gradients: Iterable[tf.Tensor | None]) -> list[Any]:
+def without_gradients(gradients: Iterable[Tensor | None]) -> list[Any]:
     """Returns gradients that cannot be differentiated, None in the place of none.
 
     A second derivative would take the kept products for constants.
@@ -266,7 +281,7 @@ def time_loop(turns: Number, turn: Callable[..., tuple], start: tuple) -> tuple:
     )
 
 
-def num_steps(sequences: Sequence[tf.Tensor]) -> Number:
+def num_steps(sequences: Sequence[Tensor]) -> Number:
     """Returns the length of sequences `[T, ...]`, as an integer if it is known."""
     known = sequences[0].shape[0]
     if known is None:
@@ -279,25 +294,30 @@ def empty_array(size: Number, shape: Any, dtype: tf.DType) -> tf.TensorArray:
     return tf.TensorArray(dtype, size=size, element_shape=shape)
 
 
-def reader(sequence: tf.Tensor) -> tf.TensorArray:
+def reader(sequence: Tensor) -> tf.TensorArray:
     """Returns an array of what stands along the first dimension."""
-    empty = empty_array(num_steps([sequence]), sequence.shape[1:], sequence.dtype)
+    steps = num_steps([sequence])
+    empty = empty_array(steps, sequence.shape[1:], sequence.dtype)
     return empty.unstack(sequence)
 
 
-def read_at(arrays: Any, place: tf.Tensor) -> Any:
+def read_at(arrays: Any, place: Tensor) -> Any:
     """Returns what the arrays of a nest hold at a place."""
-    # A copy each: a tape may otherwise watch an earlier capture.
-    return tf.nest.map_structure(lambda array: tf.identity(array.read(place)), arrays)
+
+    def read(array: tf.TensorArray) -> Tensor:
+        # A copy each: a tape may otherwise watch an earlier capture.
+        return tf.identity(array.read(place))
+
+    return tf.nest.map_structure(read, arrays)
 
 
-def write_at(arrays: list, place: tf.Tensor, values: list[tf.Tensor]) -> list:
+def write_at(arrays: list, place: Tensor, values: list[Tensor]) -> list:
     """Returns arrays with a value each at a place."""
     pairs = zip(arrays, values, strict=True)
     return [array.write(place, value) for array, value in pairs]
 
 
-def chosen(values: Sequence[tf.Tensor], choice: list[bool]) -> list[tf.Tensor]:
+def chosen(values: Sequence[Tensor], choice: list[bool]) -> list[Tensor]:
     """Returns the values that are chosen."""
     pairs = zip(values, choice, strict=True)
     return [value for value, is_chosen in pairs if is_chosen]

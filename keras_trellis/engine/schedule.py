@@ -14,7 +14,7 @@ from typing import NamedTuple
 import tensorflow as tf
 
 from keras_trellis.core.convolution import time_steps
-from keras_trellis.types import Number
+from keras_trellis.types import Number, Tensor
 
 # A new segment begins where one step in so many of the first one's has become needless: a narrower
 # loop is less work, but one more loop to trace, to compile and to run. Small networks have fewer.
@@ -38,7 +38,7 @@ ALL = Steps(0, 1)
 """All steps. Compare with `is`: where T is unknown, `begin` is a tensor."""
 
 
-def take_steps(sequences: tf.Tensor, needed: Steps) -> tf.Tensor:
+def take_steps(sequences: Tensor, needed: Steps) -> Tensor:
     """Returns the steps of `[B, T, C]` that are needed."""
     if needed is ALL:
         return sequences
@@ -98,7 +98,8 @@ def last(num_outputs: int, steps: int | None) -> Grid:
         num_outputs: how many, at least 1.
         steps: T; None where it is unknown.
     """
-    return bounded_grid(num_outputs - 1, 0 if num_outputs == 1 else 1, steps)
+    stride = 0 if num_outputs == 1 else 1
+    return bounded_grid(num_outputs - 1, stride, steps)
 
 
 def bounded_grid(reach: int, stride: int, steps: int | None) -> Grid:
@@ -173,7 +174,9 @@ def segments(
     """
     depth = len(dilations)
     inside = [stop for stop in stops if stop < depth]
-    needed = 0 if num_outputs is None else max(num_outputs, 1) + reach * sum(dilations)
+    needed = 0
+    if num_outputs is not None:
+        needed = max(num_outputs, 1) + reach * sum(dilations)
     width = needed if steps is None else min(needed, steps)
     parts = min(max(width * units // _STEP_UNITS_A_PART, 1), _MOST_PARTS)
     # The top level alone, on the last step: not worth it where there is little to compute.

@@ -20,7 +20,7 @@ from keras_trellis.core.network import Network, Weights
 from keras_trellis.engine import convolution
 from keras_trellis.engine.convolution import Addends, multiply
 from keras_trellis.engine.level import activate
-from keras_trellis.types import Cache, Number, State
+from keras_trellis.types import Cache, Number, State, Tensor
 
 # So many levels go without a loop; where there are more, they are one turn of it: a level takes so
 # little time that a turn for each would take much of it.
@@ -41,16 +41,16 @@ class _Levels(NamedTuple):
 
     network: Network
     addends: Addends
-    kernel: tf.Tensor
-    mask: tf.Tensor | None
-    delayed: list[tf.Tensor]
-    products: tf.Tensor | None
+    kernel: Tensor
+    mask: Tensor | None
+    delayed: list[Tensor]
+    products: Tensor | None
 
 
 def run(
     network: Network,
     weights: Weights,
-    step: tf.Tensor,
+    step: Tensor,
     cache: Cache,
     plan: Packing | None,
 ) -> tuple[State, State]:
@@ -79,33 +79,32 @@ def run(
     if turns:
         # For each state those below the levels. A TensorArray has no place in ONNX outside of a
         # loop, nor in LiteRT for any number of rows.
-        written = [tf.tile(tensor[None], [turns, 1, period, 1]) for tensor in zero]
+        multiples = [turns, 1, period, 1]
+        written = [tf.tile(tensor[None], multiples) for tensor in zero]
+        numbers = range(1, 1 + period)
         _, state, written = tf.while_loop(
             lambda index, *_: index < turns,
-            functools.partial(_turn, levels, range(1, 1 + period)),
+            functools.partial(_turn, levels, numbers),
             (tf.constant(0), state, written),
             maximum_iterations=turns,
             parallel_iterations=1,  # a turn that starts early only waits
         )
-        rows = [
-            [*below, _joined(tensor)]
-            for below, tensor in zip(rows, written, strict=True)
-        ]
+        for below, tensor in zip(rows, written, strict=True):
+            below.append(_joined(tensor))
     last = range(1 + turns * period, network.depth)
     state, above = _climb(levels, state, 0, last)
     pasts = []
-    for past, *parts in zip(cache.levels, rows, above, strict=True):
-        steps = tf.concat(sum(parts, []), axis=1)
+    for past, below, rest in zip(cache.levels, rows, above, strict=True):
+        steps = tf.concat([*below, *rest], axis=1)
         pasts.append(_push(past, steps, network, plan))
     return state, tuple(pasts)
 
 
-def _levels(
-    network: Network, weights: Weights, step: tf.Tensor, cache: Cache
-) -> _Levels:
+def _levels(network: Network, weights: Weights, step: Tensor, cache: Cache) -> _Levels:
     kernel = tf.cast(weights.recurrent_kernel, step.dtype)
     addends = convolution.inject_step(network, weights, step, cache.inputs)
-    dilations = [network.dilation(level) for level in range(network.depth)]
+    levels = range(network.depth)
+    dilations = [network.dilation(level) for level in levels]
     ends = caches.ends(network)
     places = list(map(operator.sub, ends, dilations))
     delayed = [tf.gather(tensor, places, axis=1) for tensor in cache.levels]
@@ -113,12 +112,19 @@ def _levels(
     if network.kernel_size > 1:
         hidden = masked(cache.levels[0], weights.state_mask)
         products = convolution.past_products(hidden, kernel[:-1], ends, dilations)
-    return _Levels(network, addends, kernel[-1], weights.state_mask, delayed, products)
+    return _Levels(
+        network=network,
+        addends=addends,
+        kernel=kernel[-1],
+        mask=weights.state_mask,
+        delayed=delayed,
+        products=products,
+    )
 
 
 def _climb(
     levels: _Levels, state: State, begin: Number, numbers: range
-) -> tuple[State, list[list[tf.Tensor]]]:
+) -> tuple[State, list[list[Tensor]]]:
     """Runs levels.
 
     Args:
@@ -130,7 +136,7 @@ def _climb(
     Returns:
         the state above the last one, and for each state those below all of them, `[B, 1, units]`.
     """
-    rows: list[list[tf.Tensor]] = [[] for _ in state]
+    rows: list[list[Tensor]] = [[] for _ in state]
     for number in numbers:
         for below, tensor in zip(rows, state, strict=True):
             below.append(tensor)
@@ -143,19 +149,20 @@ def _turn(
     numbers: range,
     index: Number,
     state: State,
-    written: list[tf.Tensor],
-) -> tuple[Number, State, list[tf.Tensor]]:
+    written: list[Tensor],
+) -> tuple[Number, State, list[Tensor]]:
     """Runs the levels of one turn, and writes the states below them."""
-    state, rows = _climb(levels, state, index * len(numbers), numbers)
+    begin = index * len(numbers)
+    state, rows = _climb(levels, state, begin, numbers)
     place = tf.reshape(index, [1, 1])
-    written = [
-        tf.tensor_scatter_nd_update(tensor, place, tf.concat(below, axis=1)[None])
-        for tensor, below in zip(written, rows, strict=True)
-    ]
-    return index + 1, state, written
+    updated = []
+    for tensor, below in zip(written, rows, strict=True):
+        steps = tf.concat(below, axis=1)[None]
+        updated.append(tf.tensor_scatter_nd_update(tensor, place, steps))
+    return index + 1, state, updated
 
 
-def _joined(written: tf.Tensor) -> tf.Tensor:
+def _joined(written: Tensor) -> Tensor:
     """Returns what turns have written, `[turns, B, period, units]`, as `[B, levels, units]`."""
     turns, _, period, units = written.shape
     by_row = tf.transpose(written, [1, 0, 2, 3])
@@ -177,14 +184,14 @@ def _advance(levels: _Levels, state: State, level: Number, number: int) -> State
     return network.begun(after, level)
 
 
-def _part(by_level: tf.Tensor, index: Number) -> tf.Tensor:
+def _part(by_level: Tensor, index: Number) -> Tensor:
     """Returns the part of one level, `[B, 1, C]`."""
     return tf.gather(by_level, [index], axis=1)
 
 
 def _push(
-    levels: tf.Tensor, steps: tf.Tensor, network: Network, plan: Packing | None
-) -> tf.Tensor:
+    levels: Tensor, steps: Tensor, network: Network, plan: Packing | None
+) -> Tensor:
     """Puts one more step at the end of what each level keeps, and drops the oldest.
 
     Args:
@@ -196,13 +203,16 @@ def _push(
     Returns:
         `[B, S, units]`.
     """
-    places = []
+    places: list[int] = []
     begin = 0
     for level in caches.order(network):
         end = begin + network.width(level)
-        places += [*range(begin + 1, end), network.cached_steps + level]
+        places += range(begin + 1, end)
+        places.append(network.cached_steps + level)
         begin = end
-    pushed = tf.gather(pad_left(levels, steps), places, axis=1)
+    padded = pad_left(levels, steps)
+    pushed = tf.gather(padded, places, axis=1)
     if plan is None:
         return pushed
-    return tf.where(tf.expand_dims(plan.mask, -1), pushed, levels)
+    valid = tf.expand_dims(plan.mask, -1)
+    return tf.where(valid, pushed, levels)

@@ -18,7 +18,7 @@ from keras_trellis.engine import convolution, single_step
 from keras_trellis.engine.convolution import Addends
 from keras_trellis.engine.depth_loop import ascend
 from keras_trellis.engine.level import HiddenKernel, Reach, hidden_kernel, level
-from keras_trellis.types import Cache, Number, State
+from keras_trellis.types import Cache, Number, State, Tensor
 
 
 class _Levels(NamedTuple):
@@ -57,12 +57,12 @@ class _Carry(NamedTuple):
 def run(
     network: Network,
     weights: Weights,
-    sequences: tf.Tensor,
+    sequences: Tensor,
     cache: Cache,
-    mask: tf.Tensor | None = None,
+    mask: Tensor | None = None,
     *,
     training: bool = False,
-) -> tuple[tf.Tensor, Cache]:
+) -> tuple[Tensor, Cache]:
     """Runs all levels on their cached past, as `core.trellis.stream`.
 
     `training` is what it is for `whole.run`.
@@ -111,8 +111,10 @@ def _advance(
     pasts = levels.pasts[place]
     past = tuple(tf.gather(tensor, turn, axis=1) for tensor in pasts)
     written = []
-    for array, left, below in zip(arrays[place], past, carry.state, strict=True):
-        steps = masks.last_valid_steps(pad_left(left, below), width, levels.plan)
+    by_state = zip(arrays[place], past, carry.state, strict=True)
+    for array, left, below in by_state:
+        padded = pad_left(left, below)
+        steps = masks.last_valid_steps(padded, width, levels.plan)
         written.append(array.write(turn, steps))
     arrays[place] = written
     reach = Reach(network.kernel_size, dilation, filled)
@@ -120,10 +122,11 @@ def _advance(
     addend = convolution.addend(network, levels.addends, phase)
     state = run_level(past, carry.state, addend)
     state = tuple(map(with_static_shape, state, carry.state))
-    return _Carry(network.begun(state, index), arrays)
+    state = network.begun(state, index)
+    return _Carry(state, arrays)
 
 
-def _split_levels(network: Network, levels: tf.Tensor) -> list[tf.Tensor]:
+def _split_levels(network: Network, levels: Tensor) -> list[Tensor]:
     """Splits what the levels keep of one state by their place in the dilation cycle.
 
     Args:
@@ -145,11 +148,12 @@ def _split_levels(network: Network, levels: tf.Tensor) -> list[tf.Tensor]:
     return list(map(tf.reshape, parts, shapes))
 
 
-def _joined(arrays: Sequence[tf.TensorArray]) -> tf.Tensor:
+def _joined(arrays: Sequence[tf.TensorArray]) -> Tensor:
     """Returns an entry of `Cache.levels`, `[B, S, units]`."""
     pieces = []
     for array in arrays:
         piece = tf.transpose(array.stack(), [1, 0, 2, 3])
         rows = tf.shape(piece)[0]
-        pieces.append(tf.reshape(piece, [rows, -1, piece.shape[-1]]))
+        shape = [rows, -1, piece.shape[-1]]
+        pieces.append(tf.reshape(piece, shape))
     return tf.concat(pieces, axis=1)

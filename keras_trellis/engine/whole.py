@@ -27,7 +27,7 @@ from keras_trellis.engine.schedule import (
     segments,
     take_steps,
 )
-from keras_trellis.types import Number, State
+from keras_trellis.types import Number, State, Tensor
 
 
 class _Carry(NamedTuple):
@@ -48,15 +48,15 @@ class _Carry(NamedTuple):
     state: State
     addends: Addends
     initial: State
-    kernel: tf.Tensor
-    rounded: tuple[tf.Tensor, ...]
+    kernel: Tensor
+    rounded: tuple[Tensor, ...]
 
 
 class _Levels(NamedTuple):
     """What is the same for all levels of a segment, and needs no gradient."""
 
     network: Network
-    mask: tf.Tensor | None
+    mask: Tensor | None
     part: Segment
     training: bool
 
@@ -64,15 +64,15 @@ class _Levels(NamedTuple):
 def run(
     network: Network,
     weights: Weights,
-    sequences: tf.Tensor,
+    sequences: Tensor,
     initial: State | None = None,
-    mask: tf.Tensor | None = None,
+    mask: Tensor | None = None,
     *,
     stops: Collection[int] = (),
     num_outputs: Number | None = None,
     training: bool = False,
     recompute: bool = False,
-) -> tuple[list[tf.Tensor], State]:
+) -> tuple[list[Tensor], State]:
     """Runs all levels over whole sequences.
 
     Args:
@@ -148,18 +148,18 @@ def _begin_segment(levels: _Levels, carry: _Carry, steps: Number) -> tuple[_Carr
 
 
 def _addends(
-    network: Network, weights: Weights, sequences: tf.Tensor, grids: dict[int, Grid]
+    network: Network, weights: Weights, sequences: Tensor, grids: dict[int, Grid]
 ) -> Addends:
     """Returns what joins the products, by dilation, at the steps of its grid."""
     steps = time_steps(sequences)
     past = zeros(sequences, network.input_width, sequences.shape[-1])
-    finest = {dilation: cut(WHOLE, finer, steps) for dilation, finer in grids.items()}
+    finest = {dilation: cut(WHOLE, grid, steps) for dilation, grid in grids.items()}
     return convolution.inject(network, weights, sequences, past, finest)
 
 
 def _segments(
     network: Network,
-    sequences: tf.Tensor,
+    sequences: Tensor,
     stops: Collection[int],
     num_outputs: Number | None,
 ) -> list[Segment]:

@@ -68,14 +68,18 @@ class AdaptiveSoftmax(Head):
                 f"`cutoffs` must be less than the vocabulary's size, {words}. "
                 f"Received: cutoffs={self.cutoffs}"
             )
-        self._ranges = list(itertools.pairwise((0, *self.cutoffs, words)))
+        edges = (0, *self.cutoffs, words)
+        self._ranges = list(itertools.pairwise(edges))
         clusters = len(self.cutoffs)
         self.bias = self._add_bias(words)
         self.tail_vectors = self.add_weight(
             name="tail_vectors", shape=(clusters, units), initializer="zeros"
         )
         self.tail_bias = self.add_weight(
-            name="tail_bias", shape=(clusters,), initializer="zeros", autocast=False
+            name="tail_bias",
+            shape=(clusters,),
+            initializer="zeros",
+            autocast=False,
         )
 
     def log_probs(self, features: Tensor, table: Any, training: bool = False) -> Tensor:
@@ -104,14 +108,15 @@ class AdaptiveSoftmax(Head):
         plain: bool = False,
     ) -> Tensor:
         """Returns the negative log-likelihood of each target; see `Head.nll` and `plain_nll`."""
-        targets = ops.cast(broadcast_targets(targets, features), "int32")
+        targets = broadcast_targets(targets, features)
+        targets = ops.cast(targets, "int32")
         labels = ops.reshape(targets, [-1])
         rows = ops.reshape(features, [-1, features.shape[-1]])
         # Sort the targets by cluster, so that those of a cluster are consecutive.
         order = ops.argsort(self._target_clusters(labels))
-        nll = self._sorted_nll(
-            backend.take(rows, order), backend.take(labels, order), table, plain
-        )
+        sorted_rows = backend.take(rows, order)
+        sorted_labels = backend.take(labels, order)
+        nll = self._sorted_nll(sorted_rows, sorted_labels, table, plain)
         nll = ops.scatter(order[:, None], nll, checks.sizes(labels))
         return ops.reshape(nll, checks.sizes(targets))
 
@@ -132,11 +137,11 @@ class AdaptiveSoftmax(Head):
         ]
         zeros = ops.zeros_like(at_least_float32(rows[:, 0]))
         words = backend.to_tensor(table)
-        chain: Chain = rows, zeros, words, backend.to_tensor(self.bias)
+        bias = backend.to_tensor(self.bias)
+        chain: Chain = rows, zeros, words, bias
         _, *clusters = self._ranges
-        for word_range, row_range in zip(
-            clusters, itertools.pairwise(edges), strict=True
-        ):
+        row_ranges = itertools.pairwise(edges)
+        for word_range, row_range in zip(clusters, row_ranges, strict=True):
             chain = add_blockwise_nll(chain, targets, word_range, row_range, plain)
         rows, nll, words, bias = chain
         # The frequent words come last: the backward pass begins with them, and extends their

@@ -84,7 +84,8 @@ def add_blockwise_nll(
     limit = math.ceil((end - first) / parts)
 
     def add(features: Tensor, total: Tensor, words: Tensor, bias: Tensor) -> Any:
-        rows = _Range(row_range, BLOCK // limit, checks.sizes(features)[0])
+        num_rows, *_ = checks.sizes(features)
+        rows = _Range(row_range, BLOCK // limit, num_rows)
         columns = _Range(word_range, limit, words.shape[0])
         tiles = _Tiles(features, words, bias, targets, rows, columns)
         total, normalizers = tiles.add_nll(total)
@@ -153,10 +154,12 @@ class _Tiles(NamedTuple):
 
         def widen(column: Any, sums: tuple) -> tuple:
             normalizer, picked = sums
-            logits = column.only(dense_logits(*self._tile(row, column)), -math.inf)
+            tile = self._tile(row, column)
+            logits = column.only(dense_logits(*tile), -math.inf)
             hits = ops.where(self._hits(row, column), logits, 0)
             picked = picked + ops.sum(hits, axis=-1)
-            normalizer = log_add_exp(ops.logsumexp(logits, axis=-1), normalizer)
+            tile_normalizer = ops.logsumexp(logits, axis=-1)
+            normalizer = log_add_exp(tile_normalizer, normalizer)
             return normalizer, picked
 
         labels = row.slice(self.targets)
@@ -176,12 +179,16 @@ class _Tiles(NamedTuple):
     ) -> tuple[Tensor, Tensor, Tensor]:
         """Returns the gradients with respect to a tile's features, words and bias."""
         features, words, bias = self._tile(row, column)
-        logits = column.only(dense_logits(features, words, bias), -math.inf)
-        softmax = ops.exp(logits - row.slice(normalizers, math.inf)[:, None])
+        logits = dense_logits(features, words, bias)
+        logits = column.only(logits, -math.inf)
+        normalizer = row.slice(normalizers, math.inf)[:, None]
+        softmax = ops.exp(logits - normalizer)
         hits = ops.cast(self._hits(row, column), logits.dtype)
-        by_logits = (softmax - hits) * row.slice(by_total)[:, None]
+        by_nll = row.slice(by_total)[:, None]
+        by_logits = (softmax - hits) * by_nll
         by_products = ops.cast(by_logits, features.dtype)
-        by_features = backend.matmul(by_products, ops.cast(words, features.dtype))
+        vectors = ops.cast(words, features.dtype)
+        by_features = backend.matmul(by_products, vectors)
         by_words = backend.matmul(by_products, features, transpose_one=True)
         by_bias = ops.sum(by_logits, axis=0)
         return (

@@ -80,7 +80,8 @@ class Head(keras.layers.Layer):
         log_probs = self.log_probs(features, table, training)
         words = checks.sizes(log_probs)[-1]
         rows = ops.reshape(log_probs, [-1, words])
-        picked = backend.gather_steps(rows, ops.reshape(targets, [-1, 1]))
+        places = ops.reshape(targets, [-1, 1])
+        picked = backend.gather_steps(rows, places)
         nll = -ops.reshape(picked, checks.sizes(targets))
         # For a target outside the vocabulary, a GPU, XLA and JAX gather a value from another place.
         return where_known(nll, targets, words)
@@ -105,7 +106,10 @@ class Head(keras.layers.Layer):
         """Adds `bias [V]`, zero at the start."""
         # Not autocast: the softmax adds the bias in its own precision, which is never half.
         return self.add_weight(
-            name="bias", shape=(words,), initializer="zeros", autocast=False
+            name="bias",
+            shape=(words,),
+            initializer="zeros",
+            autocast=False,
         )
 
 
@@ -127,7 +131,8 @@ def broadcast_targets(targets: Any, features: Tensor) -> Tensor:
     expected = "of the shape of `features` without its last axis"
     targets = checks.with_known_shape("targets", targets, wanted, expected)
     # A reshape checks the number of targets; an export must not have an assertion.
-    return ops.broadcast_to(ops.reshape(targets, wanted), shape)
+    targets = ops.reshape(targets, wanted)
+    return ops.broadcast_to(targets, shape)
 
 
 def where_known(nll: Tensor, targets: Tensor, words: Number) -> Tensor:
@@ -153,7 +158,8 @@ def dense_logits(features: Tensor, words: Any, bias: Any) -> Tensor:
     logits = logits + ops.cast(bias, logits.dtype)
     if len(features.shape) == 2:
         return logits
-    return ops.reshape(logits, [*checks.sizes(features)[:-1], words.shape[0]])
+    *outer, _ = checks.sizes(features)
+    return ops.reshape(logits, [*outer, words.shape[0]])
 
 
 def log_add_exp(one: Tensor, other: Tensor) -> Tensor:

@@ -112,8 +112,10 @@ class MixtureOfSoftmaxes(Head):
             training: whether to drop latents.
             epsilon: added to each probability; None: the head's own.
         """
-        latents = ops.unstack(self._latents(features, training), self.experts, axis=-2)
-        priors = ops.split(self._log_priors(features), self.experts, axis=-1)
+        latents = self._latents(features, training)
+        latents = ops.unstack(latents, self.experts, axis=-2)
+        priors = self._log_priors(features)
+        priors = ops.split(priors, self.experts, axis=-1)
         total = None
         # Take one expert at a time: all of them together need K times the memory of the result.
         for prior, latent in zip(priors, latents, strict=True):
@@ -147,7 +149,8 @@ class MixtureOfSoftmaxes(Head):
             plain,
         )
         joint = self._log_priors(features) - ops.reshape(nll, shape)
-        return -self._plus_epsilon(ops.logsumexp(joint, axis=-1), epsilon)
+        log_probs = ops.logsumexp(joint, axis=-1)
+        return -self._plus_epsilon(log_probs, epsilon)
 
     plain_nll = functools.partialmethod(nll, plain=True)
 
@@ -168,7 +171,8 @@ class MixtureOfSoftmaxes(Head):
                 seed, "latents", rate, shape, latents.dtype
             )
         units = channels // self.experts
-        return ops.reshape(backend.tanh(latents), [*rows, steps, self.experts, units])
+        shape = [*rows, steps, self.experts, units]
+        return ops.reshape(backend.tanh(latents), shape)
 
     def _plus_epsilon(self, log_probs: Tensor, epsilon: float | None) -> Tensor:
         if epsilon is None:
@@ -192,5 +196,6 @@ class MixtureOfSoftmaxes(Head):
 def _dense(features: Tensor, kernel: Any, bias: Any) -> Tensor:
     """Returns an affine map of features, in their dtype."""
     products = rows(features) @ ops.cast(kernel, features.dtype)
-    sizes = [*checks.sizes(features)[:-1], products.shape[-1]]
-    return ops.reshape(products, sizes) + ops.cast(bias, features.dtype)
+    *outer, _ = checks.sizes(features)
+    products = ops.reshape(products, [*outer, products.shape[-1]])
+    return products + ops.cast(bias, features.dtype)

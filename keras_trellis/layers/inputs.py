@@ -223,4 +223,6 @@ def _fits(state: Tensor, expected: list[int | None]) -> bool:
 
 def _sizes(tensor: Tensor) -> list[int | None] | None:
     shape = backend.static_shape(tensor)
-    return None if shape is None else [*shape]
+    if shape is None:
+        return None
+    return [*shape]

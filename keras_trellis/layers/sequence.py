@@ -160,7 +160,8 @@ class SequenceLayer(Stateful, keras.layers.Layer):
             warn_inexact_state(self, sequences)
         if self.go_backwards:
             sequences = ops.flip(sequences, axis=1)
-            mask = None if mask is None else ops.flip(mask, axis=1)
+            if mask is not None:
+                mask = ops.flip(mask, axis=1)
         num_outputs = count_outputs(sequences, discard) if self.return_sequences else 1
         if self.stateful:
             begin = None if initial is None else self.cache_of_state(initial)

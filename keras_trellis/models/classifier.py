@@ -168,7 +168,8 @@ class TrellisClassifier(keras.Model):
         sequences, mask = masks.dense(sequences, mask)
         sequences = checks.real("sequences", sequences, self.compute_dtype)
         sequences = self._ordered(sequences)
-        mask = None if mask is None else self._ordered(backend.to_tensor(mask))
+        if mask is not None:
+            mask = self._ordered(backend.to_tensor(mask))
         drops = training and (self.dropout or self.output_dropout)
         seed = dropout.next_seed(self.seed_generator) if drops else None
         sequences = _drop("elements", sequences, self.dropout, seed)

@@ -186,7 +186,9 @@ class GatedCell(WeightArguments):
         now = self.project(weights, inputs[None], before)
         now = tuple(tensor[0] for tensor in now)
         output, state = self.step(reads, now, state)
-        return output, [inputs, *state] if self.keeps_input else list(state)
+        if self.keeps_input:
+            state = (inputs, *state)
+        return output, list(state)
 
     def get_config(self) -> dict[str, Any]:
         """Returns the constructor's arguments."""
@@ -209,7 +211,8 @@ class GatedCell(WeightArguments):
             if kind == RECURRENT:
                 rate = self.recurrent_weight_dropout
                 mask = stream_mask(seed, name, rate, shape, value.dtype)
-                value = value if mask is None else value * mask
+                if mask is not None:
+                    value = value * mask
             weights[name] = value
         return weights
 

@@ -390,7 +390,8 @@ def _in_order(
     sequences = masked(sequences, _over_steps(dropped))
     if not layer.go_backwards:
         return sequences, valid
-    valid = None if valid is None else ops.flip(valid, axis=1)
+    if valid is not None:
+        valid = ops.flip(valid, axis=1)
     return ops.flip(sequences, axis=1), valid
 
 

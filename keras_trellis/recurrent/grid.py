@@ -63,12 +63,14 @@ class Grid(NamedTuple):
 
     def unfold(self, state: Tensor) -> Tensor:
         """Returns a state `[B, places * M]` as `[B, P, ..., M]`."""
-        shape = [self.size] * self.axes
-        return ops.reshape(state, [-1, *shape, self.channels])
+        places = [self.size] * self.axes
+        shape = [-1, *places, self.channels]
+        return ops.reshape(state, shape)
 
     def fold(self, values: Tensor) -> Tensor:
         """Returns `[B * places, M]` as `[B, places * M]`."""
-        return ops.reshape(values, [-1, self.places * self.channels])
+        channels = self.places * self.channels
+        return ops.reshape(values, [-1, channels])
 
     def joined(self, inputs: Tensor, hidden: Tensor) -> Tensor:
         """Returns the hidden state with the inputs `[B, M]` at the corner before it.
@@ -78,13 +80,17 @@ class Grid(NamedTuple):
         around = [self.before, self.after]
         corner = [self.before - 1, self.size + self.after]
         ones = [1] * self.axes
-        inputs = ops.reshape(inputs, [-1, *ones, self.channels])
+        shape = [-1, *ones, self.channels]
+        inputs = ops.reshape(inputs, shape)
+        inputs = self._padded(inputs, corner)
         hidden = self.unfold(hidden)
-        return self._padded(hidden, around) + self._padded(inputs, corner)
+        hidden = self._padded(hidden, around)
+        return hidden + inputs
 
     def _padded(self, values: Tensor, width: list[int]) -> Tensor:
         along = [width] * self.axes
-        return ops.pad(values, [[0, 0], *along, [0, 0]])
+        widths = [[0, 0], *along, [0, 0]]
+        return ops.pad(values, widths)
 
     def with_edges(self, cell: Tensor) -> Tensor:
         """Returns the memory cells surrounded by copies of those at the edge."""
@@ -107,10 +113,12 @@ class Grid(NamedTuple):
             for tap in range(self.kernel_size):
                 rest = self.kernel_size - 1 - tap
                 # Its gradient is a concatenation: faster than that of an index.
-                _, piece, _ = backend.split(surrounded, [tap, self.size, rest], axis)
+                sizes = [tap, self.size, rest]
+                _, piece, _ = backend.split(surrounded, sizes, axis)
                 pieces.append(piece)
             surrounded = ops.concatenate(pieces, axis=-1)
-        return ops.reshape(surrounded, [-1, self.taps * self.channels])
+        channels = self.taps * self.channels
+        return ops.reshape(surrounded, [-1, channels])
 
     def last(self, state: Tensor) -> Tensor:
         """Returns the last place of a state, `[B, M]`."""
@@ -126,7 +134,8 @@ def rnn(grid: Grid, reads: Reads, now: State, state: State) -> tuple[Tensor, Sta
     """
     blocks = _convolved(grid, reads, now, state)
     hidden = grid.fold(backend.tanh(blocks))
-    return grid.last(hidden), (hidden,)
+    output = grid.last(hidden)
+    return output, (hidden,)
 
 
 def lstm(grid: Grid, reads: Reads, now: State, state: State) -> tuple[Tensor, State]:
@@ -139,11 +148,14 @@ def lstm(grid: Grid, reads: Reads, now: State, state: State) -> tuple[Tensor, St
     _, cell = state
     channels = grid.channels
     blocks = _convolved(grid, reads, now, state)
-    sizes = [channels, 3 * channels, blocks.shape[-1] - 4 * channels]
+    kernel_channels = blocks.shape[-1] - 4 * channels
+    sizes = [channels, 3 * channels, kernel_channels]
     candidate, gates, kernels = backend.split(blocks, sizes)
-    write, keep, read = ops.split(ops.sigmoid(gates), 3, axis=-1)
-    if kernels.shape[-1]:
-        carried = _memory(grid, cell, ops.softmax(kernels))
+    gates = ops.sigmoid(gates)
+    write, keep, read = ops.split(gates, 3, axis=-1)
+    if kernel_channels:
+        kernels = ops.softmax(kernels)
+        carried = _memory(grid, cell, kernels)
     else:
         carried = ops.reshape(cell, [-1, channels])
     written = backend.tanh(candidate) * write
@@ -152,8 +164,10 @@ def lstm(grid: Grid, reads: Reads, now: State, state: State) -> tuple[Tensor, St
     _, *scale = reads.vectors
     if scale:
         shown = _normalized(cell, *scale)
-    hidden = grid.fold(backend.tanh(shown) * read)
-    return grid.last(hidden), (hidden, grid.fold(cell))
+    hidden = backend.tanh(shown) * read
+    hidden = grid.fold(hidden)
+    output = grid.last(hidden)
+    return output, (hidden, grid.fold(cell))
 
 
 def _convolved(grid: Grid, reads: Reads, now: State, state: State) -> Tensor:
@@ -162,16 +176,18 @@ def _convolved(grid: Grid, reads: Reads, now: State, state: State) -> Tensor:
     bias, *_ = reads.vectors
     hidden = masked(state[0], reads.mask)
     around = grid.joined(inputs, hidden)
-    return reads.multiply(0, grid.read(around)) + bias
+    read = grid.read(around)
+    return reads.multiply(0, read) + bias
 
 
 def _memory(grid: Grid, cell: Tensor, kernels: Tensor) -> Tensor:
     """Returns for each place its kernel over the cells that it reads, `[B * places, M]`."""
     around = grid.with_edges(cell)
-    shape = [-1, grid.taps, grid.channels]
-    read = ops.reshape(grid.read(around), shape)
+    read = grid.read(around)
+    read = ops.reshape(read, [-1, grid.taps, grid.channels])
     kernels = ops.expand_dims(kernels, 1)
-    return ops.squeeze(kernels @ read, 1)
+    carried = kernels @ read
+    return ops.squeeze(carried, 1)
 
 
 def _normalized(cell: Tensor, gamma: Tensor, beta: Tensor) -> Tensor:
@@ -180,7 +196,9 @@ def _normalized(cell: Tensor, gamma: Tensor, beta: Tensor) -> Tensor:
     cell = at_least_float32(cell)  # half precision has no room for squares
     cell = cell - backend.mean(cell)
     variance = backend.mean(ops.square(cell))
-    cell = ops.cast(cell / ops.sqrt(variance + EPSILON), dtype)
+    deviation = ops.sqrt(variance + EPSILON)
+    cell = ops.cast(cell / deviation, dtype)
     places, channels = gamma.shape
     values = ops.reshape(cell, [-1, places, channels])
-    return ops.reshape(values * gamma + beta, [-1, channels])
+    values = values * gamma + beta
+    return ops.reshape(values, [-1, channels])

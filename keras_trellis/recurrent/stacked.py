@@ -266,7 +266,8 @@ class StackedLSTM(WeightArguments, SequenceLayer):
     ) -> tuple[Tensor, State, None]:
         """Runs whole sequences; see `SequenceHooks.run`."""
         if initial_state is None:
-            initial_state = tuple(self.get_initial_state(ops.shape(sequences)[0]))
+            batch_size = ops.shape(sequences)[0]
+            initial_state = tuple(self.get_initial_state(batch_size))
         outputs, state = self._run(sequences, initial_state, None, mask, training)
         return last_steps(outputs, num_outputs), state, None
 
@@ -304,7 +305,8 @@ class StackedLSTM(WeightArguments, SequenceLayer):
             recur=functools.partial(recur, units=self.units, training=bool(training)),
         )
         last = swapped(outputs[-1])
-        return masks.unpack(last, plan, before), tuple(keras.tree.flatten(states))
+        outputs = masks.unpack(last, plan, before)
+        return outputs, tuple(keras.tree.flatten(states))
 
     def _call_layers(self, sequences: Tensor, training: bool) -> list[stack.Layer]:
         """Returns what each layer computes with, and draws the masks of a call."""

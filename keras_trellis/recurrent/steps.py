@@ -29,7 +29,8 @@ def irc_gru(reads: Reads, now: State, state: State) -> Stepped:
     inputs, candidate = now
     (hidden,) = state
     corrected = _corrected(reads, inputs, hidden)
-    keep, reset = _gates(reads.multiply(1, corrected), reads.vectors, 2)
+    blocks = reads.multiply(1, corrected)
+    keep, reset = _gates(blocks, reads.vectors, 2)
     hidden = _mixed(keep, hidden, reset * candidate)
     return hidden, (hidden,)
 
@@ -41,10 +42,11 @@ def lstm(reads: Reads, now: State, state: State) -> Stepped:
     """
     (blocks,) = now
     hidden, cell = state
-    blocks = blocks + reads.multiply(0, masked(hidden, reads.mask))
+    blocks = blocks + _recurrent(reads, hidden)
     write, forget, candidate, read = ops.split(blocks, 4, axis=-1)
-    candidate = backend.tanh(candidate)
-    cell = ops.sigmoid(forget) * cell + ops.sigmoid(write) * candidate
+    carried = ops.sigmoid(forget) * cell
+    written = ops.sigmoid(write) * backend.tanh(candidate)
+    cell = carried + written
     hidden = ops.sigmoid(read) * backend.tanh(cell)
     return hidden, (hidden, cell)
 
@@ -57,7 +59,8 @@ def irc_lstm(reads: Reads, now: State, state: State) -> Stepped:
     inputs, candidate = now
     hidden, cell = state
     corrected = _corrected(reads, inputs, hidden)
-    return _lstm(reads.multiply(1, corrected), reads.vectors, candidate, cell)
+    blocks = reads.multiply(1, corrected)
+    return _lstm(blocks, reads.vectors, candidate, cell)
 
 
 def ihc_lstm(reads: Reads, now: State, state: State) -> Stepped:
@@ -68,19 +71,22 @@ def ihc_lstm(reads: Reads, now: State, state: State) -> Stepped:
     """
     inputs, candidate, *highway = now
     hidden, cell = state
-    both = reads.multiply(0, masked(hidden, reads.mask))
+    both = _recurrent(reads, hidden)
     memory, opening = ops.split(both, 2, axis=-1)
     mixed = _highway(inputs, memory, opening, highway)
-    return _lstm(reads.multiply(1, mixed), reads.vectors, candidate, cell)
+    blocks = reads.multiply(1, mixed)
+    return _lstm(blocks, reads.vectors, candidate, cell)
 
 
 def ihc_lstm_projected(reads: Reads, now: State, state: State) -> Stepped:
     """IHC-LSTM whose Gamma reads U_V h': g = sig(W_G x + Gamma U_V h' + b_G)."""
     inputs, candidate, *highway = now
     hidden, cell = state
-    memory = reads.multiply(0, masked(hidden, reads.mask))
-    mixed = _highway(inputs, memory, reads.multiply(1, memory), highway)
-    return _lstm(reads.multiply(2, mixed), reads.vectors, candidate, cell)
+    memory = _recurrent(reads, hidden)
+    opening = reads.multiply(1, memory)
+    mixed = _highway(inputs, memory, opening, highway)
+    blocks = reads.multiply(2, mixed)
+    return _lstm(blocks, reads.vectors, candidate, cell)
 
 
 def sru(reads: Reads, now: State, state: State) -> Stepped:
@@ -92,10 +98,12 @@ def sru(reads: Reads, now: State, state: State) -> Stepped:
     (cell,) = state
     (omega,) = reads.vectors
     read = masked(cell, reads.mask)
-    gates = gates + omega * ops.concatenate([read, read], axis=-1)
+    both = ops.concatenate([read, read], axis=-1)
+    gates = gates + omega * both
     keep, highway = _gates(gates, (), 2)
     cell = _mixed(keep, cell, candidate)
-    return _mixed(highway, cell, inputs), (cell,)
+    hidden = _mixed(highway, cell, inputs)
+    return hidden, (cell,)
 
 
 def irc_sru(reads: Reads, now: State, state: State) -> Stepped:
@@ -106,8 +114,9 @@ def irc_sru(reads: Reads, now: State, state: State) -> Stepped:
     inputs, candidate = now
     hidden, cell = state
     weight, *bias = reads.vectors
-    corrected = inputs + weight * masked(hidden, reads.mask)
-    keep, highway = _gates(reads.multiply(0, corrected), bias, 2)
+    memory = weight * masked(hidden, reads.mask)
+    blocks = reads.multiply(0, inputs + memory)
+    keep, highway = _gates(blocks, bias, 2)
     cell = _mixed(keep, cell, candidate)
     hidden = _mixed(highway, cell, inputs)
     return hidden, (hidden, cell)
@@ -121,7 +130,8 @@ def t_lstm(reads: Reads, now: State, state: State) -> Stepped:
     keep, read, written = now
     (cell,) = state
     cell = keep * cell + written
-    return read * cell, (cell,)
+    hidden = read * cell
+    return hidden, (cell,)
 
 
 def irc_t_lstm(reads: Reads, now: State, state: State) -> Stepped:
@@ -132,8 +142,9 @@ def irc_t_lstm(reads: Reads, now: State, state: State) -> Stepped:
     inputs, candidate = now
     hidden, cell = state
     (weight,) = reads.vectors
-    corrected = inputs + weight * masked(hidden, reads.mask)
-    keep, read = _gates(reads.multiply(0, corrected), (), 2)
+    memory = weight * masked(hidden, reads.mask)
+    blocks = reads.multiply(0, inputs + memory)
+    keep, read = _gates(blocks, (), 2)
     cell = _mixed(keep, cell, candidate)
     hidden = read * cell
     return hidden, (hidden, cell)
@@ -147,11 +158,12 @@ def fast_grnn(reads: Reads, now: State, state: State) -> Stepped:
     (blocks,) = now
     (hidden,) = state
     beta, kappa = reads.vectors
-    read = reads.multiply(0, masked(hidden, reads.mask))
-    keep, candidate = ops.split(blocks + read, 2, axis=-1)
+    blocks = blocks + _recurrent(reads, hidden)
+    keep, candidate = ops.split(blocks, 2, axis=-1)
     keep = ops.sigmoid(keep)
     candidate = backend.tanh(candidate)
-    hidden = keep * hidden + (beta * (1 - keep) + kappa) * candidate
+    write = beta * (1 - keep) + kappa
+    hidden = keep * hidden + write * candidate
     return hidden, (hidden,)
 
 
@@ -164,8 +176,10 @@ def irc_fast_grnn(reads: Reads, now: State, state: State) -> Stepped:
     (hidden,) = state
     beta, *bias = reads.vectors
     corrected = _corrected(reads, inputs, hidden)
-    (keep,) = _gates(reads.multiply(1, corrected), bias, 1)
-    hidden = keep * hidden + beta * (1 - keep) * candidate
+    blocks = reads.multiply(1, corrected)
+    (keep,) = _gates(blocks, bias, 1)
+    write = beta * (1 - keep)
+    hidden = keep * hidden + write * candidate
     return hidden, (hidden,)
 
 
@@ -178,19 +192,26 @@ def skipping(step: Step) -> Step:
     """
 
     def skip(reads: Reads, now: State, state: State) -> Stepped:
-        valid = now[-1]
-        output, after = step(reads, now[:-1], state[1:])
+        *inputs, valid = now
+        _, *before = state
+        output, after = step(reads, tuple(inputs), tuple(before))
         new = (output, *after)
         pairs = zip(new, state, strict=True)
-        results = [ops.where(valid, *pair) for pair in pairs]
-        return results[0], tuple(results)
+        results = tuple(ops.where(valid, *pair) for pair in pairs)
+        return results[0], results
 
     return skip
 
 
+def _recurrent(reads: Reads, hidden: Tensor) -> Tensor:
+    """Returns the product of the first matrix with the hidden state under its mask."""
+    masked_hidden = masked(hidden, reads.mask)
+    return reads.multiply(0, masked_hidden)
+
+
 def _corrected(reads: Reads, inputs: Tensor, hidden: Tensor) -> Tensor:
     """Returns v = x + alpha * (U_V h'); the matrix holds alpha already."""
-    return inputs + reads.multiply(0, masked(hidden, reads.mask))
+    return inputs + _recurrent(reads, hidden)
 
 
 def _highway(
@@ -198,18 +219,22 @@ def _highway(
 ) -> Tensor:
     for addend in highway:
         opening = opening + addend
-    return _mixed(ops.sigmoid(opening), memory, inputs)
+    gate = ops.sigmoid(opening)
+    return _mixed(gate, memory, inputs)
 
 
 def _gates(blocks: Tensor, bias: State | list[Tensor], count: int) -> list[Tensor]:
     for addend in bias:
         blocks = blocks + addend
-    return ops.split(ops.sigmoid(blocks), count, axis=-1)
+    gates = ops.sigmoid(blocks)
+    return ops.split(gates, count, axis=-1)
 
 
 def _lstm(blocks: Tensor, bias: State, candidate: Tensor, cell: Tensor) -> Stepped:
     forget, write, read = _gates(blocks, bias, 3)
-    cell = forget * cell + write * candidate
+    carried = forget * cell
+    written = write * candidate
+    cell = carried + written
     hidden = read * backend.tanh(cell)
     return hidden, (hidden, cell)
 

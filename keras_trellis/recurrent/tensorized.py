@@ -93,7 +93,12 @@ class TensorizedLSTMCell(GatedCell):
         self.forget_bias = arguments.finite("forget_bias", forget_bias)
         self._check()
         self.state_names, step = _STEPS[cell]
-        self.grid = grid.Grid(self.units, self.size, rank - 1, self.kernel_size)
+        self.grid = grid.Grid(
+            channels=self.units,
+            size=self.size,
+            axes=rank - 1,
+            kernel_size=self.kernel_size,
+        )
         self.step = functools.partial(step, self.grid)
 
     def _check(self) -> None:
@@ -130,7 +135,8 @@ class TensorizedLSTMCell(GatedCell):
         """Returns W_x and b_x, W_h and b_h, Gamma and Beta."""
         blocks = self.units
         if self.cell == "lstm":
-            blocks = 4 * self.units + self.memory_convolution * self.grid.taps
+            kernels = self.memory_convolution * self.grid.taps
+            blocks = 4 * self.units + kernels
         taps = (self.kernel_size,) * self.grid.axes
         places = (self.size,) * self.grid.axes
         variables: Variables = {
@@ -151,7 +157,8 @@ class TensorizedLSTMCell(GatedCell):
         vectors = [weights["bias"]]
         for name in ("gamma", "beta"):
             if name in weights:
-                vectors.append(ops.reshape(weights[name], [-1, self.units]))
+                by_place = ops.reshape(weights[name], [-1, self.units])
+                vectors.append(by_place)
         return Recurrent((matrix,), tuple(vectors), places=self.grid.places)
 
     def project(self, weights: Weights, inputs: Tensor, before: Before) -> State:
@@ -252,13 +259,16 @@ class TensorizedLSTM(GatedRNN):
         if valid is not None:
             # All rows end together, so that the further steps follow for all at once.
             plan, valid = masks.packing_right(valid)
-            now = tuple(swapped(masks.pack(swapped(tensor), plan)) for tensor in now)
+            packed = [masks.pack(swapped(tensor), plan) for tensor in now]
+            now = tuple(map(swapped, packed))
         outputs, after = super()._run(recurrent, now, valid, state, training)
         if self.delay and not self.delayed:
             ahead = self._run_ahead(recurrent, now[0], after, training)
-            outputs = ops.concatenate([outputs, ahead], axis=0)[self.delay :]
+            outputs = ops.concatenate([outputs, ahead], axis=0)
+            outputs = outputs[self.delay :]
         if plan is not None:
-            outputs = swapped(masks.unpack(swapped(outputs), plan))
+            unpacked = masks.unpack(swapped(outputs), plan)
+            outputs = swapped(unpacked)
         return outputs, after
 
     def _run_ahead(

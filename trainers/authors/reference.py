@@ -35,7 +35,8 @@ class _InTraining:
         self._parameters = [
             parameter for module in modules for parameter in module.parameters()
         ]
-        rate, decay = config.optimizer.learning_rate, config.optimizer.weight_decay
+        rate = config.optimizer.learning_rate
+        decay = config.optimizer.weight_decay
         make = _optimizer(config.optimizer.name)
         self._optimizer = make(self._parameters, lr=rate, weight_decay=decay)
 
@@ -126,7 +127,8 @@ class Reference(_InTraining):
         self, raw: Any, output: Any, decoded: Any, auxiliary: Any, targets: Any
     ) -> dict[str, Any]:
         """Returns their loss terms; `auxiliary` is `[B, M, T, ...]`, the others `[B, T, ...]`."""
-        settings, horizon = self._config.model, self._horizon
+        settings = self._config.model
+        horizon = self._horizon
         terms = dict.fromkeys(_TERMS, torch.zeros(()))
         terms["prediction"] = self._nll(decoded, targets)
         if settings.auxiliary_weight:

@@ -19,7 +19,7 @@ from keras_trellis.engine.schedule import Grid, take_steps
 from keras_trellis.layers.inputs import check_not_stateful, count_outputs
 from keras_trellis.layers.recurrent import deserialized, serialized
 from keras_trellis.layers.sequence import SequenceLayer
-from keras_trellis.types import Number, State
+from keras_trellis.types import Number, State, Tensor
 
 
 class Block(keras.layers.Layer):
@@ -49,11 +49,11 @@ class Block(keras.layers.Layer):
 
     def call(
         self,
-        sequences: tf.Tensor,
-        pasts: Sequence[tf.Tensor],
-        valid: tf.Tensor,
+        sequences: Tensor,
+        pasts: Sequence[Tensor],
+        valid: Tensor,
         training: bool = False,
-    ) -> tuple[tf.Tensor, list[tf.Tensor]]:
+    ) -> tuple[Tensor, list[Tensor]]:
         """Runs the next steps.
 
         Args:
@@ -81,11 +81,11 @@ class Block(keras.layers.Layer):
 
     def call_on(
         self,
-        sequences: tf.Tensor,
+        sequences: Tensor,
         outputs: Grid,
         steps: Number,
         training: bool = False,
-    ) -> tf.Tensor:
+    ) -> Tensor:
         """Computes the outputs at the steps of a grid, with nothing before the first step.
 
         Args:
@@ -200,7 +200,7 @@ class CausalLayer(SequenceLayer):
             block.build((None, None, inputs))
             inputs = block.units
 
-    def propagate(self, sequences: tf.Tensor, *, discard: int = 0, **how: Any) -> Any:
+    def propagate(self, sequences: Tensor, *, discard: int = 0, **how: Any) -> Any:
         """Runs whole sequences and returns all results; see `SequenceLayer.propagate`.
 
         It computes all steps, which the state depends on.
@@ -210,13 +210,13 @@ class CausalLayer(SequenceLayer):
 
     def run(
         self,
-        sequences: tf.Tensor,
+        sequences: Tensor,
         initial_state: State | None,
-        mask: tf.Tensor | None,
+        mask: Tensor | None,
         training: bool,
         levels: Sequence[int],
         num_outputs: Number | None,
-    ) -> tuple[tf.Tensor, State, None]:
+    ) -> tuple[Tensor, State, None]:
         """Runs whole sequences; see `SequenceHooks.run`."""
         if initial_state is None and mask is None and not self.return_state:
             grids = self._grids(num_outputs, sequences.shape[1])
@@ -242,8 +242,8 @@ class CausalLayer(SequenceLayer):
         return grids[::-1]
 
     def _run_on(
-        self, grids: Sequence[Grid], sequences: tf.Tensor, training: bool
-    ) -> tf.Tensor:
+        self, grids: Sequence[Grid], sequences: Tensor, training: bool
+    ) -> Tensor:
         """Returns the outputs at the steps of the last grid."""
         steps = time_steps(sequences)
         needed = schedule.cut(schedule.WHOLE, grids[0], steps)
@@ -257,19 +257,19 @@ class CausalLayer(SequenceLayer):
         return state
 
     def run_chunk(
-        self, sequences: tf.Tensor, cache: State, mask: tf.Tensor | None, training: bool
-    ) -> tuple[tf.Tensor, State]:
+        self, sequences: Tensor, cache: State, mask: Tensor | None, training: bool
+    ) -> tuple[Tensor, State]:
         """Continues sequences from a cache; see `SequenceHooks.run_chunk`."""
         return self._run(sequences, cache, cache[0], mask, training)
 
     def _run(
         self,
-        sequences: tf.Tensor,
+        sequences: Tensor,
         cache: State,
-        before: tf.Tensor | None,
-        mask: tf.Tensor | None,
+        before: Tensor | None,
+        mask: Tensor | None,
         training: bool,
-    ) -> tuple[tf.Tensor, State]:
+    ) -> tuple[Tensor, State]:
         """Runs the blocks; a masked step has the output before it, first of all `before`."""
         plan = masks.packing(mask)
         outputs = self.drop(masks.pack(sequences, plan), training=training)
@@ -293,8 +293,8 @@ class CausalLayer(SequenceLayer):
         return masks.unpack(outputs, plan, before), (final, *flat)
 
     def _with_pasts(
-        self, flat: Sequence[tf.Tensor], rows: tf.Tensor
-    ) -> Iterator[tuple[Any, list[tf.Tensor]]]:
+        self, flat: Sequence[Tensor], rows: Tensor
+    ) -> Iterator[tuple[Any, list[Tensor]]]:
         """Yields each block with its pasts `[B, W, C]`."""
         ahead = list(flat)
         for block in self.blocks:

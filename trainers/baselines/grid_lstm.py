@@ -9,6 +9,7 @@ import keras
 import tensorflow as tf
 
 from keras_trellis import arguments
+from keras_trellis.types import Tensor
 
 
 @keras.saving.register_keras_serializable("trainers")
@@ -55,7 +56,8 @@ class GridLSTMCell(keras.layers.Layer):
 
     def build(self, inputs_shape: Any) -> None:
         """Creates the weights for inputs `[B, p]`: of the input, and along both axes."""
-        inputs, units = inputs_shape[-1], self.units
+        inputs = inputs_shape[-1]
+        units = self.units
         self.input_kernel = self._kernel("input_kernel", (inputs, 2 * units))
         self.input_bias = self._bias("input_bias", [0.0] * 2)
         self.time_kernel = self._kernel("time_kernel", (2 * units, 4 * units))
@@ -66,13 +68,15 @@ class GridLSTMCell(keras.layers.Layer):
         self.built = True
 
     def call(
-        self, inputs: tf.Tensor, states: Sequence[tf.Tensor]
-    ) -> tuple[tf.Tensor, list[tf.Tensor]]:
+        self, inputs: Tensor, states: Sequence[Tensor]
+    ) -> tuple[Tensor, list[Tensor]]:
         """Returns h_depth of the highest block, and the states along time."""
         entering = tf.matmul(inputs, self.input_kernel) + self.input_bias
         hidden_depth, memory_depth = tf.split(entering, 2, axis=-1)
-        hiddens, memories = [], []
-        for hidden, memory in zip(*map(self._by_block, states), strict=True):
+        hiddens = []
+        memories = []
+        blocks = map(self._by_block, states)
+        for hidden, memory in zip(*blocks, strict=True):
             both = tf.concat([hidden, hidden_depth], -1)
             hidden, memory = _lstm(both, memory, self.time_kernel, self.time_bias)
             hidden_depth, memory_depth = _lstm(
@@ -80,7 +84,8 @@ class GridLSTMCell(keras.layers.Layer):
             )
             hiddens.append(hidden)
             memories.append(memory)
-        return hidden_depth, [tf.concat(hiddens, -1), tf.concat(memories, -1)]
+        after = [tf.concat(hiddens, -1), tf.concat(memories, -1)]
+        return hidden_depth, after
 
     def get_config(self) -> dict[str, Any]:
         """Returns the constructor's arguments."""
@@ -91,7 +96,7 @@ class GridLSTMCell(keras.layers.Layer):
         }
         return super().get_config() | own
 
-    def _by_block(self, state: tf.Tensor) -> list[tf.Tensor]:
+    def _by_block(self, state: Tensor) -> list[Tensor]:
         return tf.split(state, self.depth, axis=-1)
 
     def _kernel(self, name: str, shape: tuple[int, int]) -> keras.Variable:
@@ -99,7 +104,7 @@ class GridLSTMCell(keras.layers.Layer):
         return self.add_weight(name=name, shape=shape, initializer=initializer)
 
     def _bias(self, name: str, blocks: Sequence[float]) -> keras.Variable:
-        def first(shape: Any, dtype: Any = None) -> tf.Tensor:
+        def first(shape: Any, dtype: Any = None) -> Tensor:
             return tf.repeat(tf.constant(blocks, dtype), self.units)
 
         shape = (len(blocks) * self.units,)
@@ -107,10 +112,13 @@ class GridLSTMCell(keras.layers.Layer):
 
 
 def _lstm(
-    both: tf.Tensor, memory: tf.Tensor, kernel: Any, bias: Any
-) -> tuple[tf.Tensor, tf.Tensor]:
+    both: Tensor, memory: Tensor, kernel: Any, bias: Any
+) -> tuple[Tensor, Tensor]:
     """Returns h' and m' along one axis."""
     blocks = tf.matmul(both, kernel) + bias
     write, keep, candidate, read = tf.split(blocks, 4, axis=-1)
-    memory = tf.sigmoid(keep) * memory + tf.sigmoid(write) * tf.tanh(candidate)
-    return tf.tanh(tf.sigmoid(read) * memory), memory
+    carried = tf.sigmoid(keep) * memory
+    written = tf.sigmoid(write) * tf.tanh(candidate)
+    memory = carried + written
+    hidden = tf.tanh(tf.sigmoid(read) * memory)
+    return hidden, memory

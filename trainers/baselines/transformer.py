@@ -9,6 +9,7 @@ import keras
 import tensorflow as tf
 
 from keras_trellis.core.convolution import pad_left, time_steps
+from keras_trellis.types import Tensor
 from trainers.baselines.causal import Block, DroppingBlock
 
 EXPANSION = 4  # hidden channels of the two dense layers, in units; Vaswani et al.
@@ -34,7 +35,8 @@ class AttentionBlock(DroppingBlock):
 
     def __init__(self, units: int, heads: int, context: int, **kwargs: Any) -> None:
         super().__init__(units, **kwargs)
-        self.heads, self.context = heads, context
+        self.heads = heads
+        self.context = context
         self.head_units = units // heads
         self.reach = context - 1
         inner = heads * self.head_units
@@ -71,11 +73,11 @@ class AttentionBlock(DroppingBlock):
 
     def call(
         self,
-        sequences: tf.Tensor,
-        pasts: Sequence[tf.Tensor],
-        valid: tf.Tensor,
+        sequences: Tensor,
+        pasts: Sequence[Tensor],
+        valid: Tensor,
         training: bool = False,
-    ) -> tuple[tf.Tensor, list[tf.Tensor]]:
+    ) -> tuple[Tensor, list[Tensor]]:
         """Runs the next steps; see `Block`."""
         normed = self.norms[0](sequences)
         queries, *new = (projection(normed) for projection in self.projections)
@@ -86,12 +88,14 @@ class AttentionBlock(DroppingBlock):
         valid = valid[:, valid.shape[1] - self.reach :]
         attended = self.join(self._attend(queries, keys, values, valid))
         hidden = sequences + self.drop(attended, training=training)
-        dense = self.output_dense(self.hidden(self.norms[1](hidden)))
-        return hidden + self.drop(dense, training=training), [keys, values]
+        normed = self.norms[1](hidden)
+        dense = self.output_dense(self.hidden(normed))
+        outputs = hidden + self.drop(dense, training=training)
+        return outputs, [keys, values]
 
     def _attend(
-        self, queries: tf.Tensor, keys: tf.Tensor, values: tf.Tensor, valid: tf.Tensor
-    ) -> tf.Tensor:
+        self, queries: Tensor, keys: Tensor, values: Tensor, valid: Tensor
+    ) -> Tensor:
         """Returns what n queries find among W + n keys, `[B, n, heads * head_units]`."""
         steps = time_steps(queries)
         places = self.reach + tf.range(steps)
@@ -101,7 +105,8 @@ class AttentionBlock(DroppingBlock):
         there = tf.concat([valid, now], axis=1)
         # The mask leaves out the distances that the table does not have.
         index = tf.clip_by_value(distance, 0, self.reach)
-        bias = tf.gather(tf.cast(self.distances, queries.dtype), index, axis=1)
+        distances = tf.cast(self.distances, queries.dtype)
+        bias = tf.gather(distances, index, axis=1)
         attended = keras.ops.dot_product_attention(
             *(self._heads(tensor) for tensor in (queries, keys, values)),
             bias=bias[None],
@@ -109,7 +114,7 @@ class AttentionBlock(DroppingBlock):
         )
         return tf.reshape(attended, tf.shape(queries))
 
-    def _heads(self, channels: tf.Tensor) -> tf.Tensor:
+    def _heads(self, channels: Tensor) -> Tensor:
         rows, steps = tf.unstack(tf.shape(channels)[:2])
         return tf.reshape(channels, [rows, steps, self.heads, self.head_units])
 
@@ -145,7 +150,8 @@ class DenseBlock(Block):
     ) -> None:
         super().__init__(units, kernel_initializer, **kwargs)
         self.normalize = normalize
-        policy, initializer = self.dtype_policy, self.kernel_initializer
+        policy = self.dtype_policy
+        initializer = self.kernel_initializer
         self.norm = keras.layers.LayerNormalization(dtype=policy) if normalize else None
         self.dense = keras.layers.Dense(
             units, kernel_initializer=initializer, dtype=policy
@@ -160,11 +166,11 @@ class DenseBlock(Block):
 
     def call(
         self,
-        sequences: tf.Tensor,
-        pasts: Sequence[tf.Tensor],
-        valid: tf.Tensor,
+        sequences: Tensor,
+        pasts: Sequence[Tensor],
+        valid: Tensor,
         training: bool = False,
-    ) -> tuple[tf.Tensor, list[tf.Tensor]]:
+    ) -> tuple[Tensor, list[Tensor]]:
         """Runs the next steps; see `Block`."""
         normed = sequences if self.norm is None else self.norm(sequences)
         return self.dense(normed), []

@@ -57,7 +57,9 @@ def _next(task: Task, path: epath.Path, data_dir: str | None) -> list[_Command]:
         output = f"--output={name}.csv"
         predict = [task.program, "--mode=predict", run, output, *data]
         return [score, ("the answers as a table", predict), export, report]
-    return [score, export, report] if isinstance(task, ImageTask) else [score, report]
+    if isinstance(task, ImageTask):
+        return [score, export, report]
+    return [score, report]
 
 
 def _python() -> str:

@@ -118,7 +118,8 @@ def whole(values: np.ndarray) -> np.ndarray:
 def with_gaps(values: np.ndarray) -> np.ndarray:
     """Returns values `[T, p]` as float32 whose steps have all channels, or NaN in all."""
     values = np.asarray(values, "float32")
-    return np.where(whole(values)[:, None], values, np.float32(np.nan))
+    is_whole = whole(values)[:, None]
+    return np.where(is_whole, values, np.float32(np.nan))
 
 
 def starts(steps: int, window: int, hop: int) -> list[int]:
@@ -166,14 +167,18 @@ def known(targets: np.ndarray) -> np.ndarray:
 
 def _target(recording: Recording, start: int, window: int) -> np.ndarray:
     target = recording.target
-    return target if target.ndim == 0 else _part(target, start, window)
+    if target.ndim == 0:
+        return target
+    return _part(target, start, window)
 
 
 def _part(array: np.ndarray, start: int, window: int) -> np.ndarray:
     """Returns the steps of a window; those beyond the end are padding."""
     part = array[start : start + window]
-    fill = NO_CLASS if np.issubdtype(array.dtype, np.integer) else np.nan
-    padding = [(0, window - len(part))] + [(0, 0)] * (array.ndim - 1)
+    is_class = np.issubdtype(array.dtype, np.integer)
+    fill = NO_CLASS if is_class else np.nan
+    others = [(0, 0)] * (array.ndim - 1)
+    padding = [(0, window - len(part)), *others]
     return np.pad(part, padding, constant_values=fill)
 
 

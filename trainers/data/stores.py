@@ -151,7 +151,9 @@ class StorePath(epath.Path):
         """
         if mode.strip("bt") not in ("r", "w"):
             raise ValueError(f"`mode` must be of r or w. Received: mode={mode!r}")
-        return self._fetched(mode) if "r" in mode else self._sent(mode)
+        if "r" in mode:
+            return self._fetched(mode)
+        return self._sent(mode)
 
     def _fetched(self, mode: str) -> IO[Any]:
         with tempfile.NamedTemporaryFile() as local:

@@ -54,11 +54,12 @@ class Series:
     def chosen(self, rows: Sequence[int]) -> "Series":
         """Returns the series of some rows."""
         fields = dataclasses.fields(self)[1:]
-        lists = {field.name: getattr(self, field.name) for field in fields}
-        return Series(
-            self.name,
-            **{name: [a[i] for i in rows] if a else [] for name, a in lists.items()},
-        )
+        part = Series(self.name)
+        for field in fields:
+            values = getattr(self, field.name)
+            if values:
+                setattr(part, field.name, [values[row] for row in rows])
+        return part
 
     @property
     def steps(self) -> np.ndarray:
@@ -122,7 +123,9 @@ def period(table: Table, columns: Columns, tolerance: float) -> float | None:
     Raises:
         ValueError: the steps are not even; the message has the file and the line.
     """
-    steps = [b - a for rows in table.series.values() for a, b in _pairs(rows.seconds)]
+    steps: list[float] = []
+    for rows in table.series.values():
+        steps += [after - before for before, after in _pairs(rows.seconds)]
     if not columns.time or not steps:
         return None
     usual = statistics.median(steps)
@@ -183,9 +186,8 @@ def by_series(
     def order(name: str) -> bytes:
         return hashlib.sha256(f"{seed} {name}".encode()).digest()
 
-    return _dealt(
-        [table.series[name] for name in sorted(table.series, key=order)], shares
-    )
+    names = sorted(table.series, key=order)
+    return _dealt([table.series[name] for name in names], shares)
 
 
 def by_start(table: Table, shares: Mapping[str, float]) -> dict[str, list[Series]]:
@@ -212,7 +214,8 @@ def by_time(table: Table, shares: Mapping[str, float]) -> dict[str, list[Series]
     Raises:
         ValueError: a split has no row.
     """
-    times = np.sort(np.concatenate([rows.seconds for rows in table.series.values()]))
+    all_seconds = [rows.seconds for rows in table.series.values()]
+    times = np.sort(np.concatenate(all_seconds))
     test = times[_place(len(times), shares["test"])]
     validation = times[_place(len(times), shares["test"] + shares["validation"])]
     parts: dict[str, list[Series]] = {split: [] for split in SPLITS}
@@ -329,7 +332,9 @@ def _label_number(label: str) -> Callable[[Place, Any], float]:
 
 
 def _text(cell: Any) -> str:
-    return "" if cell is None else str(cell).strip()
+    if cell is None:
+        return ""
+    return str(cell).strip()
 
 
 def _remaining(path: epath.Path, columns: Columns) -> tuple[str, ...]:
@@ -376,7 +381,8 @@ def _ordered(rows: Series, columns: Columns) -> Series:
     """Returns a series in the order of time; raises ValueError if two rows have one time."""
     if not columns.time:
         return rows
-    order = sorted(range(len(rows.places)), key=lambda row: rows.seconds[row])
+    numbers = range(len(rows.places))
+    order = sorted(numbers, key=lambda row: rows.seconds[row])
     rows = rows.chosen(order)
     for index, (before, after) in enumerate(_pairs(rows.seconds), 1):
         if before == after:
@@ -405,11 +411,11 @@ def _dealt(
             f"there must be at least {len(SPLITS)} series, for training, validation and test. "
             f"Received: {len(ordered)}, such as {ordered[0].name!r}, of {ordered[0].places[0]}"
         )
-    test, validation = (
-        max(1, round(shares[split] * len(ordered))) for split in ("test", "validation")
-    )
-    test = min(test, len(ordered) - 2)
-    validation = min(validation, len(ordered) - 1 - test)
+    count = len(ordered)
+    test = max(1, round(shares["test"] * count))
+    test = min(test, count - 2)
+    validation = max(1, round(shares["validation"] * count))
+    validation = min(validation, count - 1 - test)
     return {
         "train": list(ordered[test + validation :]),
         "validation": list(ordered[test : test + validation]),

@@ -110,7 +110,8 @@ class DrawingExperiment(ExamplesExperiment):
             with writer.as_default():
                 tf.summary.image(_TAG, pixels[None], step=epoch)
             writer.close()
-            if (_TAG, epoch) not in recorded({*event_files(folder)} - former):
+            written = {*event_files(folder)} - former
+            if (_TAG, epoch) not in recorded(written):
                 raise LackingError("TensorFlow has not written the picture")
         with runs.going_on_without(path):
             path.parent.mkdir(parents=True, exist_ok=True)

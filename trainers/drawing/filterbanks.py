@@ -8,6 +8,8 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
+from keras_trellis.types import Tensor
+
 PARAMETERS = 5  # g~X, g~Y, log variance, log delta~, log gamma
 _EPSILON = 1e-8  # added to a row's sum, which is 0 for a tap far outside
 
@@ -22,10 +24,10 @@ class Grid(NamedTuple):
         intensity: gamma, `[B]`.
     """
 
-    centre: tf.Tensor
-    spacing: tf.Tensor
-    variance: tf.Tensor
-    intensity: tf.Tensor
+    centre: Tensor
+    spacing: Tensor
+    variance: Tensor
+    intensity: Tensor
 
 
 class Filters(NamedTuple):
@@ -37,12 +39,12 @@ class Filters(NamedTuple):
         intensity: gamma, `[B]`.
     """
 
-    rows: tf.Tensor
-    columns: tf.Tensor
-    intensity: tf.Tensor
+    rows: Tensor
+    columns: Tensor
+    intensity: Tensor
 
 
-def grid(parameters: tf.Tensor, taps: int, height: int, width: int) -> Grid:
+def grid(parameters: Tensor, taps: int, height: int, width: int) -> Grid:
     """Returns the grid of five numbers a network has computed.
 
     Args:
@@ -53,21 +55,27 @@ def grid(parameters: tf.Tensor, taps: int, height: int, width: int) -> Grid:
         width: the same.
     """
     x, y, log_variance, log_spacing, log_intensity = tf.unstack(parameters, axis=-1)
-    centre = tf.stack([(width + 1) / 2 * (x + 1), (height + 1) / 2 * (y + 1)], -1)
+    centre_x = (width + 1) / 2 * (x + 1)
+    centre_y = (height + 1) / 2 * (y + 1)
+    longer_side = max(width, height)
     # One tap has no spacing; any number will do.
-    whole = (max(width, height) - 1) / max(taps - 1, 1)
-    spacing = whole * tf.exp(log_spacing)
-    return Grid(centre, spacing, tf.exp(log_variance), tf.exp(log_intensity))
+    whole = (longer_side - 1) / max(taps - 1, 1)
+    return Grid(
+        centre=tf.stack([centre_x, centre_y], -1),
+        spacing=whole * tf.exp(log_spacing),
+        variance=tf.exp(log_variance),
+        intensity=tf.exp(log_intensity),
+    )
 
 
-def tap_places(centre: tf.Tensor, spacing: tf.Tensor, taps: int) -> tf.Tensor:
+def tap_places(centre: Tensor, spacing: Tensor, taps: int) -> Tensor:
     """Returns the places `[B, N]` of N taps along an axis, for centres `[B]` and spacings `[B]`."""
     numbers = tf.range(1, taps + 1, dtype=centre.dtype)
     offsets = numbers - taps / 2 - 0.5
     return centre[:, None] + offsets * spacing[:, None]
 
 
-def bank(places: tf.Tensor, variance: tf.Tensor, length: int) -> tf.Tensor:
+def bank(places: Tensor, variance: Tensor, length: int) -> Tensor:
     """Returns filters along an axis, `[B, N, length]`, whose rows sum to 1.
 
     Args:
@@ -77,29 +85,35 @@ def bank(places: tf.Tensor, variance: tf.Tensor, length: int) -> tf.Tensor:
     """
     pixels = tf.range(1, length + 1, dtype=places.dtype)
     squares = tf.square(pixels - places[..., None])
-    weights = tf.exp(-squares / (2 * variance[:, None, None]))
-    return weights / (tf.reduce_sum(weights, -1, keepdims=True) + _EPSILON)
+    variance = variance[:, None, None]
+    weights = tf.exp(-squares / (2 * variance))
+    sums = tf.reduce_sum(weights, -1, keepdims=True)
+    return weights / (sums + _EPSILON)
 
 
 def filters(where: Grid, taps: int, height: int, width: int) -> Filters:
     """Returns the filters of a grid of N = `taps` over images of a size."""
     x, y = tf.unstack(where.centre, axis=-1)
-    rows = bank(tap_places(y, where.spacing, taps), where.variance, height)
-    columns = bank(tap_places(x, where.spacing, taps), where.variance, width)
-    return Filters(rows, columns, where.intensity)
+    row_places = tap_places(y, where.spacing, taps)
+    column_places = tap_places(x, where.spacing, taps)
+    return Filters(
+        rows=bank(row_places, where.variance, height),
+        columns=bank(column_places, where.variance, width),
+        intensity=where.intensity,
+    )
 
 
-def read(images: tf.Tensor, by: Filters) -> tf.Tensor:
+def read(images: Tensor, by: Filters) -> Tensor:
     """Returns the patches gamma F_Y x F_X^T, `[B, N, N, C]`, of images `[B, height, width, C]`."""
     patches = tf.einsum("bnh,bhwc,bmw->bnmc", by.rows, images, by.columns)
     return _scaled(patches, by.intensity)
 
 
-def write(patches: tf.Tensor, by: Filters) -> tf.Tensor:
+def write(patches: Tensor, by: Filters) -> Tensor:
     """Returns F_Y^T patch F_X / gamma, `[B, height, width, C]`, of patches `[B, N, N, C]`."""
     images = tf.einsum("bnh,bnmc,bmw->bhwc", by.rows, patches, by.columns)
     return _scaled(images, 1 / by.intensity)
 
 
-def _scaled(images: tf.Tensor, factor: tf.Tensor) -> tf.Tensor:
+def _scaled(images: Tensor, factor: Tensor) -> Tensor:
     return images * factor[:, None, None, None]

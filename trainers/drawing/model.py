@@ -14,9 +14,10 @@ import tensorflow as tf
 
 from keras_trellis import arguments
 from keras_trellis.core import dropout
+from keras_trellis.types import Tensor
 from trainers.drawing.places import PLACE, Reader, Shape, Writer
 
-States = list[tf.Tensor]
+States = list[Tensor]
 
 
 class Bound(NamedTuple):
@@ -28,9 +29,9 @@ class Bound(NamedTuple):
         canvas: the last canvas before the sigmoid, `[B, height, width, C]`.
     """
 
-    reconstruction: tf.Tensor
-    kl: tf.Tensor
-    canvas: tf.Tensor
+    reconstruction: Tensor
+    kl: Tensor
+    canvas: Tensor
 
 
 class Drawing(NamedTuple):
@@ -43,19 +44,19 @@ class Drawing(NamedTuple):
         read: where each step looked; None if the drawing is no copy of an image.
     """
 
-    canvases: tf.Tensor
-    written: tf.Tensor
-    read: tf.Tensor | None
+    canvases: Tensor
+    written: Tensor
+    read: Tensor | None
 
 
 class _State(NamedTuple):
     """What a step leaves to the next one."""
 
-    canvas: tf.Tensor
-    output: tf.Tensor
+    canvas: Tensor
+    output: Tensor
     encoder: States
     decoder: States
-    kl: tf.Tensor
+    kl: Tensor
 
 
 @keras.saving.register_keras_serializable("trainers")
@@ -108,9 +109,9 @@ class DRAW(keras.Model):
         self.reader = Reader(self.image_shape, read, name="reader", dtype=policy)
         self.writer = Writer(self.image_shape, write, name="writer", dtype=policy)
         self.encoder = keras.layers.LSTMCell(self.units, name="encoder", dtype=policy)
-        self.mean, self.log_deviation = (
-            keras.layers.Dense(self.latent_units, name=name, dtype=policy)
-            for name in ("mean", "log_deviation")
+        self.mean = keras.layers.Dense(self.latent_units, name="mean", dtype=policy)
+        self.log_deviation = keras.layers.Dense(
+            self.latent_units, name="log_deviation", dtype=policy
         )
         if decoder_cell is None:
             decoder_cell = keras.layers.LSTMCell(units, name="decoder", dtype=policy)
@@ -134,10 +135,11 @@ class DRAW(keras.Model):
 
     # What Keras calls
 
-    def call(self, images: tf.Tensor, training: bool = False) -> tf.Tensor:
+    def call(self, images: Tensor, training: bool = False) -> Tensor:
         """Returns copies of images, probabilities `[B, height, width, C]`."""
         del training
-        return tf.sigmoid(self.bound(images).canvas)
+        bound = self.bound(images)
+        return tf.sigmoid(bound.canvas)
 
     def train_step(self, data: Any) -> dict[str, Any]:
         """One step of `fit`."""
@@ -148,7 +150,8 @@ class DRAW(keras.Model):
             scaled = self.optimizer.scale_loss(loss / replicas)
         variables = self.trainable_variables
         gradients = tape.gradient(scaled, variables)
-        self.optimizer.apply_gradients(zip(gradients, variables, strict=True))
+        pairs = zip(gradients, variables, strict=True)
+        self.optimizer.apply_gradients(pairs)
         return self.get_metrics_result()
 
     def test_step(self, data: Any) -> dict[str, Any]:
@@ -156,7 +159,7 @@ class DRAW(keras.Model):
         self._batch_loss(data)
         return self.get_metrics_result()
 
-    def _batch_loss(self, data: Any) -> tf.Tensor:
+    def _batch_loss(self, data: Any) -> Tensor:
         """Returns the mean bound of a batch and regularizers; adds it to the metrics."""
         images, targets, weights = keras.utils.unpack_x_y_sample_weight(data)
         if targets is not None or weights is not None:
@@ -167,7 +170,11 @@ class DRAW(keras.Model):
         bound = self.bound(images)
         loss = tf.reduce_mean(bound.reconstruction + bound.kl)
         loss += sum(self.losses)
-        values = {"reconstruction": bound.reconstruction, "kl": bound.kl, "loss": loss}
+        values = {
+            "reconstruction": bound.reconstruction,
+            "kl": bound.kl,
+            "loss": loss,
+        }
         rows = tf.shape(bound.kl)[0]
         for metric in self.metrics:
             # The loss is one number of the batch; the others have one for each row.
@@ -192,7 +199,7 @@ class DRAW(keras.Model):
 
     # What others call
 
-    def bound(self, images: Any, noise: tf.Tensor | None = None) -> Bound:
+    def bound(self, images: Any, noise: Tensor | None = None) -> Bound:
         """Returns the bound on -log p(image) of images, in its parts.
 
         Args:
@@ -206,24 +213,29 @@ class DRAW(keras.Model):
         images = self._checked(images)
         if noise is None:
             seed = dropout.next_seed(self.seed_generator)
-            noise = self.noise(tf.shape(images)[0], seed)
+            rows = tf.shape(images)[0]
+            noise = self.noise(rows, seed)
         state, _ = self._draw(images, noise, keep=False)
         # As the sum of both terms of -log Bernoulli(x | sigmoid(canvas)).
         losses = tf.nn.sigmoid_cross_entropy_with_logits(images, state.canvas)
         reconstruction = tf.reduce_sum(losses, [1, 2, 3])
         return Bound(reconstruction, state.kl, state.canvas)
 
-    def noise(self, rows: Any, seed: tf.Tensor) -> tf.Tensor:
+    def noise(self, rows: Any, seed: Tensor) -> Tensor:
         """Returns the noise of all steps, `[T, rows, Z]`, a function of a seed `[2]`."""
         shape = [self.steps, rows, self.latent_units]
         return tf.random.stateless_normal(
-            shape, seed, dtype=self.compute_dtype, alg="philox"
+            shape,
+            seed,
+            dtype=self.compute_dtype,
+            alg="philox",
         )
 
     def generate(self, count: int, seed: int) -> Drawing:
         """Returns new images with the canvas after every step; a function of the seed."""
         count = arguments.positive("count", count)
-        noise = self.noise(count, tf.constant([seed, 0], "int64"))
+        noise_seed = tf.constant([seed, 0], "int64")
+        noise = self.noise(count, noise_seed)
         _, (canvases, written) = self._draw(None, noise, keep=True)
         return Drawing(canvases, written, None)
 
@@ -234,15 +246,17 @@ class DRAW(keras.Model):
             ValueError: as `bound`.
         """
         images = self._checked(images)
-        noise = self.noise(tf.shape(images)[0], tf.constant([seed, 1], "int64"))
+        rows = tf.shape(images)[0]
+        noise_seed = tf.constant([seed, 1], "int64")
+        noise = self.noise(rows, noise_seed)
         _, (canvases, written, read) = self._draw(images, noise, keep=True)
         return Drawing(canvases, written, read)
 
     # The steps
 
     def _draw(
-        self, images: tf.Tensor | None, noise: tf.Tensor, keep: bool
-    ) -> tuple[_State, list[tf.Tensor]]:
+        self, images: Tensor | None, noise: Tensor, keep: bool
+    ) -> tuple[_State, list[Tensor]]:
         """Takes all steps.
 
         Args:
@@ -253,28 +267,34 @@ class DRAW(keras.Model):
         Returns:
             the last state; the steps' canvases, places written and places read, each `[B, T, ...]`.
         """
-        # Without images no place is read, so that `_step` returns two values.
-        kinds = 0 if not keep else 2 if images is None else 3
+        shapes: list[list[int | None]] = []
+        if keep:
+            shapes = [[None, *self.image_shape], [None, PLACE]]
+        if keep and images is not None:  # without images no place is read
+            shapes.append([None, PLACE])
         arrays = [
             tf.TensorArray(noise.dtype, self.steps, element_shape=shape)
-            for shape in ([None, *self.image_shape], [None, PLACE], [None, PLACE])
+            for shape in shapes
         ]
 
-        def step(number: tf.Tensor, state: _State, arrays: Any) -> Any:
+        def step(number: Tensor, state: _State, arrays: Any) -> Any:
             state, values = self._step(images, noise[number], state)
             pairs = zip(arrays, values, strict=False)
-            return number + 1, state, [array.write(number, v) for array, v in pairs]
+            written = [array.write(number, value) for array, value in pairs]
+            return number + 1, state, written
 
+        rows = tf.shape(noise)[1]
         _, state, written = tf.while_loop(
             lambda number, *_: number < self.steps,
             step,
-            (0, self._begin(tf.shape(noise)[1]), arrays[:kinds]),
+            (0, self._begin(rows), arrays),
             maximum_iterations=self.steps,
         )
         by_steps = (array.stack() for array in written)  # the steps come first
-        return state, [tf.einsum("tb...->bt...", values) for values in by_steps]
+        by_rows = [tf.einsum("tb...->bt...", values) for values in by_steps]
+        return state, by_rows
 
-    def _begin(self, rows: tf.Tensor) -> _State:
+    def _begin(self, rows: Tensor) -> _State:
         return _State(
             tf.zeros([rows, *self.image_shape], self.compute_dtype),
             tf.zeros([rows, self.output_units], self.compute_dtype),
@@ -284,13 +304,17 @@ class DRAW(keras.Model):
         )
 
     def _step(
-        self, images: tf.Tensor | None, noise: tf.Tensor, state: _State
-    ) -> tuple[_State, list[tf.Tensor]]:
+        self, images: Tensor | None, noise: Tensor, state: _State
+    ) -> tuple[_State, list[Tensor]]:
         """Returns the next state, and what to keep: the canvas, the places written and read."""
-        latent, encoder, kl, read = noise, state.encoder, state.kl, []
+        latent = noise
+        encoder = state.encoder
+        kl = state.kl
+        read = []
         if images is not None:
             hidden, encoder, place = self._look(images, state)
-            mean, log_deviation = self.mean(hidden), self.log_deviation(hidden)
+            mean = self.mean(hidden)
+            log_deviation = self.log_deviation(hidden)
             latent = mean + tf.exp(log_deviation) * noise
             kl += divergence(mean, log_deviation)
             read = [place]
@@ -298,20 +322,24 @@ class DRAW(keras.Model):
         change, written = self.writer(output)
         canvas = state.canvas + change
         outputs = [tf.sigmoid(canvas), written, *read]
-        return _State(canvas, output, list(encoder), list(decoder), kl), outputs
+        state = _State(
+            canvas=canvas,
+            output=output,
+            encoder=list(encoder),
+            decoder=list(decoder),
+            kl=kl,
+        )
+        return state, outputs
 
-    def _look(
-        self, images: tf.Tensor, state: _State
-    ) -> tuple[tf.Tensor, States, tf.Tensor]:
+    def _look(self, images: Tensor, state: _State) -> tuple[Tensor, States, Tensor]:
         """Returns the encoder's output and states, and the place where it looked."""
         errors = images - tf.sigmoid(state.canvas)
         seen, place = self.reader(images, errors, state.output)
-        hidden, states = self.encoder(
-            tf.concat([seen, state.output], -1), state.encoder
-        )
+        inputs = tf.concat([seen, state.output], -1)
+        hidden, states = self.encoder(inputs, state.encoder)
         return hidden, states, place
 
-    def _checked(self, images: Any) -> tf.Tensor:
+    def _checked(self, images: Any) -> Tensor:
         """Returns images in the model's dtype, or raises an error."""
         images = tf.convert_to_tensor(images)
         if not images.shape.is_compatible_with([None, *self.image_shape]):
@@ -319,26 +347,34 @@ class DRAW(keras.Model):
                 f"`images` must be of shape [B, {_by(self.image_shape)}], as `image_shape` says. "
                 f"Received: images of shape [{_by(images.shape)}]"
             )
-        images = tf.cast(images, self.compute_dtype)
-        message = "`images` must have values from 0 to 1. Received: values from"
-        inside = tf.reduce_all((images >= 0) & (images <= 1))
-        ends = tf.reduce_min(images), tf.reduce_max(images)
-        if not tf.executing_eagerly():  # the values are known when the graph runs
-            values = [message, ends[0], "to", ends[1]]
-            with tf.control_dependencies([tf.debugging.Assert(inside, values)]):
-                return tf.identity(images)
-        if not inside:
-            raise ValueError(f"{message} {ends[0]:g} to {ends[1]:g}")
-        return images
+        return _checked_values(tf.cast(images, self.compute_dtype))
 
 
-def divergence(mean: tf.Tensor, log_deviation: tf.Tensor) -> tf.Tensor:
+def _checked_values(images: Tensor) -> Tensor:
+    """Returns images, or raises an error where a value is not from 0 to 1."""
+    message = "`images` must have values from 0 to 1. Received: values from"
+    inside = (images >= 0) & (images <= 1)
+    all_inside = tf.reduce_all(inside)
+    least = tf.reduce_min(images)
+    largest = tf.reduce_max(images)
+    if not tf.executing_eagerly():  # the values are known when the graph runs
+        values = [message, least, "to", largest]
+        assertion = tf.debugging.Assert(all_inside, values)
+        with tf.control_dependencies([assertion]):
+            return tf.identity(images)
+    if not all_inside:
+        raise ValueError(f"{message} {least:g} to {largest:g}")
+    return images
+
+
+def divergence(mean: Tensor, log_deviation: Tensor) -> Tensor:
     """Returns KL(N(mean, deviation^2) | N(0, 1)) in nats, summed over the last axis.
 
     It is 1/2 sum(mean^2 + deviation^2 - log deviation^2 - 1); equation (11) of the paper takes off
     1/2 a step where it must be 1/2 for each of the Z numbers.
     """
-    terms = tf.square(mean) + tf.exp(2 * log_deviation) - 2 * log_deviation - 1
+    log_variance = 2 * log_deviation
+    terms = tf.square(mean) + tf.exp(log_variance) - log_variance - 1
     return tf.reduce_sum(terms, -1) / 2
 
 
@@ -382,15 +418,17 @@ def _check_dropout(cell: Any) -> None:
 def _output_units(cell: Any, inputs: int) -> int:
     """Returns n of a cell's output `[B, n]`; raises ValueError if that is not its shape."""
     before = _states(cell, 1)
-    output, after = cell(tf.zeros([1, inputs], cell.compute_dtype), before)
-    shapes = [[state.shape for state in states] for states in (before, list(after))]
+    zeros = tf.zeros([1, inputs], cell.compute_dtype)
+    output, after = cell(zeros, before)
+    taken = [state.shape for state in before]
+    returned = [state.shape for state in after]
     units = getattr(cell, "units", output.shape[-1])
-    if output.shape != (1, units) or shapes[0] != shapes[1]:
+    if output.shape != (1, units) or taken != returned:
         raise ValueError(
             "`decoder_cell` must return an output [B, units] and states of the shapes that it "
             f"takes. Received: a {type(cell).__name__} that returns, for an input "
-            f"[1, {inputs}] and states {_format_shapes(shapes[0])}, an output "
-            f"[{_by(output.shape)}] and states {_format_shapes(shapes[1])}"
+            f"[1, {inputs}] and states {_format_shapes(taken)}, an output "
+            f"[{_by(output.shape)}] and states {_format_shapes(returned)}"
         )
     return units
 
@@ -398,7 +436,8 @@ def _output_units(cell: Any, inputs: int) -> int:
 def _states(cell: keras.layers.Layer, rows: Any) -> States:
     """Returns a cell's states at the start, each of `rows` rows."""
     # `RNN` makes zeros for a cell that has no `get_initial_state` of its own.
-    return list(keras.layers.RNN(cell).get_initial_state(rows))
+    layer = keras.layers.RNN(cell)
+    return list(layer.get_initial_state(rows))
 
 
 def _by(shape: Sequence[int | None]) -> str:

@@ -7,6 +7,7 @@ import numpy as np
 import tensorflow as tf
 from ml_collections import ConfigDict
 
+from keras_trellis.types import Tensor
 from trainers.data.sequences import SequenceData
 from trainers.drawing.model import DRAW
 from trainers.training.examples import ShuffledExamples
@@ -49,14 +50,17 @@ class DrawingImages(ShuffledExamples):
         self.model = model
         self._bound = tf.function(model.bound, reduce_retracing=True, autograph=False)
 
-    def loss(self, batch: tuple, state: Any) -> tuple[tf.Tensor, tf.Tensor, Any, dict]:
+    def loss(self, batch: tuple, state: Any) -> tuple[Tensor, Tensor, Any, dict]:
         """Returns the bound summed over the images, their number, (), and the bound's parts."""
         pixels, _ = batch
-        bound = self.model.bound(self.images(pixels))
+        images = self.images(pixels)
+        bound = self.model.bound(images)
         parts = {"reconstruction": bound.reconstruction, "kl": bound.kl}
         sums = {name: tf.reduce_sum(part) for name, part in parts.items()}
-        count = tf.cast(tf.shape(pixels)[0], bound.kl.dtype)
-        return sums["reconstruction"] + sums["kl"], count, state, sums
+        rows = tf.shape(pixels)[0]
+        count = tf.cast(rows, bound.kl.dtype)
+        total = sums["reconstruction"] + sums["kl"]
+        return total, count, state, sums
 
     def evaluate(self) -> dict[str, float]:
         """Returns the bound of the present weights on validation images, and its parts."""
@@ -74,20 +78,25 @@ class DrawingImages(ShuffledExamples):
         pixels, _ = getattr(self._data, split)
         size = self._config.evaluation.batch_size
         reconstruction = kl = 0.0
-        for number, start in enumerate(range(0, len(pixels), size)):
-            images = self.images(tf.constant(pixels[start : start + size]))
+        starts = range(0, len(pixels), size)
+        for number, start in enumerate(starts):
+            part = tf.constant(pixels[start : start + size])
+            images = self.images(part)
             seed = tf.constant([self._config.seed, number], "int64")
-            bound = self._bound(images, self.model.noise(len(images), seed))
+            noise = self.model.noise(len(images), seed)
+            bound = self._bound(images, noise)
             reconstruction += float(np.sum(bound.reconstruction, dtype="float64"))
             kl += float(np.sum(bound.kl, dtype="float64"))
         count = len(pixels)
         return Score(reconstruction / count, kl / count, count)
 
-    def images(self, pixels: tf.Tensor) -> tf.Tensor:
+    def images(self, pixels: Tensor) -> Tensor:
         """Returns pixels `[B, height * width, C]` as images from 0 to 1."""
-        images = tf.reshape(pixels, [-1, *self.model.image_shape])
+        shape = [-1, *self.model.image_shape]
+        images = tf.reshape(pixels, shape)
         return tf.cast(images, self.model.compute_dtype) / 255
 
-    def examples(self, count: int) -> tf.Tensor:
+    def examples(self, count: int) -> Tensor:
         """Returns the first images of the validation part, from 0 to 1."""
-        return self.images(tf.constant(self._data.validation.inputs[:count]))
+        pixels = self._data.validation.inputs[:count]
+        return self.images(tf.constant(pixels))

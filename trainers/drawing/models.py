@@ -20,13 +20,17 @@ def build(config: ConfigDict, shape: Sequence[int]) -> DRAW:
         ValueError: a part of the config does not suit the images.
     """
     model = config.model
+    attention = None
+    if model.read is not None:
+        attention = (model.read, model.write)
+    cell = CELLS[model.decoder]
     return DRAW(
         shape,
         model.steps,
         model.units,
         model.latent_units,
-        attention=None if model.read is None else (model.read, model.write),
-        decoder_cell=CELLS[model.decoder](model.units, name="decoder"),
+        attention=attention,
+        decoder_cell=cell(model.units, name="decoder"),
         seed=config.seed,
         name="draw",
     )
@@ -35,12 +39,11 @@ def build(config: ConfigDict, shape: Sequence[int]) -> DRAW:
 def check(config: ConfigDict, shape: Sequence[int]) -> None:
     """Raises ValueError if the grids of a config do not suit images of a shape."""
     sizes = {name: config.model[name] for name in ("read", "write")}
-    given = {name: size for name, size in sizes.items() if size is not None}
+    given = [size for size in sizes.values() if size is not None]
     most = min(shape[:2])
-    if len(given) == 1 or any(size > most for size in given.values()):
-        received = ", ".join(
-            f"config.model.{name}={size}" for name, size in sizes.items()
-        )
+    if len(given) == 1 or any(size > most for size in given):
+        fields = [f"config.model.{name}={size}" for name, size in sizes.items()]
+        received = ", ".join(fields)
         raise ValueError(
             "`config.model.read` and `config.model.write` must both be None, or integers of at "
             f"most {most}, the shorter side of the images. Received: {received}"
@@ -55,8 +58,8 @@ def parameters(config: ConfigDict, shape: Sequence[int]) -> int:
 def need(config: ConfigDict, shape: Sequence[int]) -> memory.Need:
     """Returns the memory that training takes: each step keeps images, patches and gates."""
     model = config.model
-    read, write = (_pixels(shape, taps) for taps in (model.read, model.write))
-    step_numbers = 6 * math.prod(shape) + 4 * (read + write) + 20 * model.units
+    patches = _pixels(shape, model.read) + _pixels(shape, model.write)
+    step_numbers = 6 * math.prod(shape) + 4 * patches + 20 * model.units
     about = model.steps * config.data.batch_size * step_numbers
     return memory.training(config, parameters(config, shape), 0, about)
 
@@ -77,4 +80,6 @@ def binarised(pixels: np.ndarray, split: str) -> np.ndarray:
 
 def _pixels(shape: Sequence[int], taps: int | None) -> int:
     """Returns the numbers in a patch of taps x taps, or in the whole image."""
-    return taps * taps * shape[-1] if taps else math.prod(shape)
+    if taps:
+        return taps * taps * shape[-1]
+    return math.prod(shape)

@@ -10,6 +10,7 @@ import tensorflow as tf
 from etils import epath
 from matplotlib import animation, figure, patches
 
+from keras_trellis.types import Tensor
 from trainers.data.files import write_atomically
 from trainers.drawing.model import DRAW, Drawing
 
@@ -22,7 +23,7 @@ _FRAMES_A_SECOND, _AT_THE_END = 8, 8
 logging.getLogger("matplotlib.animation").setLevel(logging.WARNING)
 
 
-def sheet(model: DRAW, images: tf.Tensor, seed: int) -> np.ndarray:
+def sheet(model: DRAW, images: Tensor, seed: int) -> np.ndarray:
     """Returns a picture, uint8 `[H, W, C]`, of samples above and reconstructions below.
 
     A row is an image after some of its steps, the last one included. The images of the lower rows
@@ -34,18 +35,25 @@ def sheet(model: DRAW, images: tf.Tensor, seed: int) -> np.ndarray:
         seed: the seed of the samples.
     """
     copied = images[:ROWS]
-    made = _chosen_steps(model.generate(len(copied), seed).canvases)
-    copies = _chosen_steps(model.reconstruct(copied, seed).canvases)
-    nothing = np.ones_like(copied)[:, None]
-    rows = [[nothing, made], [np.asarray(copied)[:, None], copies]]
-    tiles = np.concatenate([np.concatenate(row, axis=1) for row in rows])
-    tiles = np.pad(tiles, [(0, 0), (0, 0), (1, 1), (1, 1), (0, 0)], constant_values=0.5)
+    generated = model.generate(len(copied), seed)
+    reconstructed = model.reconstruct(copied, seed)
+    samples = _chosen_steps(generated.canvases)
+    copies = _chosen_steps(reconstructed.canvases)
+    originals = np.asarray(copied)[:, None]
+    nothing = np.ones_like(originals)
+    rows = [
+        np.concatenate([nothing, samples], axis=1),
+        np.concatenate([originals, copies], axis=1),
+    ]
+    tiles = np.concatenate(rows)
+    frame = [(0, 0), (0, 0), (1, 1), (1, 1), (0, 0)]
+    tiles = np.pad(tiles, frame, constant_values=0.5)
     count, steps, height, width, channels = tiles.shape
-    whole = tiles.transpose(0, 2, 1, 3, 4).reshape(
-        count * height, steps * width, channels
-    )
+    shape = [count * height, steps * width, channels]
+    whole = tiles.transpose(0, 2, 1, 3, 4).reshape(shape)
     pixels = np.rint(255 * whole).astype(np.uint8)
-    return pixels.repeat(_SCALE, axis=0).repeat(_SCALE, axis=1)
+    pixels = pixels.repeat(_SCALE, axis=0)
+    return pixels.repeat(_SCALE, axis=1)
 
 
 def save_sheet(pixels: np.ndarray, path: epath.Path) -> None:
@@ -54,7 +62,7 @@ def save_sheet(pixels: np.ndarray, path: epath.Path) -> None:
     write_atomically(path, lambda file: file.write(content))
 
 
-def save_animation(model: DRAW, images: tf.Tensor, seed: int, path: epath.Path) -> None:
+def save_animation(model: DRAW, images: Tensor, seed: int, path: epath.Path) -> None:
     """Writes a GIF: above samples grow, below copies of images, with the places of each step.
 
     A green frame is where the model looks, a red one where it draws.
@@ -65,15 +73,17 @@ def save_animation(model: DRAW, images: tf.Tensor, seed: int, path: epath.Path) 
         seed: the seed of the samples.
         path: the file.
     """
-    drawings = model.generate(len(images), seed), model.reconstruct(images, seed)
+    samples = model.generate(len(images), seed)
+    copies = model.reconstruct(images, seed)
     picture = figure.Figure(figsize=(len(images), 2), dpi=80)
     picture.subplots_adjust(0, 0, 1, 1, 0.05, 0.05)
     axes = picture.subplots(2, len(images), squeeze=False)
 
     def draw(step: int) -> list:
-        for row, drawing in zip(axes, drawings, strict=True):
+        shown = min(step, model.steps - 1)
+        for row, drawing in zip(axes, (samples, copies), strict=True):
             for number, panel in enumerate(row):
-                _draw_step(panel, drawing, number, min(step, model.steps - 1))
+                _draw_step(panel, drawing, number, shown)
         return []
 
     frames = model.steps + _AT_THE_END
@@ -94,17 +104,23 @@ def _draw_step(axes: Any, drawing: Drawing, number: int, step: int) -> None:
     ends = np.array(canvas.shape[1::-1]) - 0.5  # matplotlib counts pixels from 0
     for places, colour in ((drawing.read, _READ), (drawing.written, _WRITTEN)):
         if places is not None:
-            *centre, side, deviation = np.asarray(places[number, step])
-            reach = np.array([[-1.0], [1.0]]) * (side / 2 + deviation)
-            corner, opposite = np.clip(np.array(centre) - 1 + reach, -0.5, ends)
-            frame = patches.Rectangle(
-                corner, *(opposite - corner), fill=False, edgecolor=colour
-            )
-            axes.add_patch(frame)
+            place = np.asarray(places[number, step])
+            axes.add_patch(_frame(place, ends, colour))
 
 
-def _chosen_steps(canvases: tf.Tensor) -> np.ndarray:
+def _frame(place: np.ndarray, ends: np.ndarray, colour: str) -> patches.Rectangle:
+    """Returns the frame around a place, of which it shows what lies in the image."""
+    *centre, side, deviation = place
+    reach = np.array([[-1.0], [1.0]]) * (side / 2 + deviation)
+    corners = np.array(centre) - 1 + reach
+    corner, opposite = np.clip(corners, -0.5, ends)
+    width, height = opposite - corner
+    return patches.Rectangle(corner, width, height, fill=False, edgecolor=colour)
+
+
+def _chosen_steps(canvases: Tensor) -> np.ndarray:
     """Returns the canvases of at most `STEPS` steps, the last one included."""
     steps = canvases.shape[1]
-    chosen = np.linspace(0, steps - 1, min(STEPS, steps)).round().astype(int)
+    count = min(STEPS, steps)
+    chosen = np.linspace(0, steps - 1, count).round().astype(int)
     return np.asarray(canvases)[:, chosen]

@@ -6,6 +6,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from keras_trellis.types import Tensor
 from trainers.drawing import filterbanks
 from trainers.drawing.filterbanks import Filters
 
@@ -25,7 +26,8 @@ class Window(keras.layers.Layer):
 
     def __init__(self, image_shape: Shape, taps: int, **kwargs: Any) -> None:
         super().__init__(**kwargs)
-        self.size, self.taps = image_shape[:2], taps
+        self.size = image_shape[:2]
+        self.taps = taps
         self.parameters = keras.layers.Dense(
             filterbanks.PARAMETERS, name="parameters", dtype=self.dtype_policy
         )
@@ -34,13 +36,16 @@ class Window(keras.layers.Layer):
         """Creates the variables for decoder outputs of shape `[B, units]`."""
         self.parameters.build(output_shape)
 
-    def call(self, output: tf.Tensor) -> tuple[Filters, tf.Tensor]:
+    def call(self, output: Tensor) -> tuple[Filters, Tensor]:
         """Returns the filters and their place, `[B, 4]`, for outputs `[B, units]`."""
-        grid = filterbanks.grid(self.parameters(output), self.taps, *self.size)
+        parameters = self.parameters(output)
+        grid = filterbanks.grid(parameters, self.taps, *self.size)
         side = grid.spacing * (self.taps - 1)
-        extent = tf.stack([side, tf.sqrt(grid.variance)], -1)
+        deviation = tf.sqrt(grid.variance)
+        extent = tf.stack([side, deviation], -1)
         place = tf.concat([grid.centre, extent], -1)
-        return filterbanks.filters(grid, self.taps, *self.size), place
+        filters = filterbanks.filters(grid, self.taps, *self.size)
+        return filters, place
 
 
 class Reader(keras.layers.Layer):
@@ -64,8 +69,8 @@ class Reader(keras.layers.Layer):
             self.window.build(output_shape)
 
     def call(
-        self, images: tf.Tensor, errors: tf.Tensor, output: tf.Tensor
-    ) -> tuple[tf.Tensor, tf.Tensor]:
+        self, images: Tensor, errors: Tensor, output: Tensor
+    ) -> tuple[Tensor, Tensor]:
         """Returns what is read, `[B, size]`, and the place, `[B, 4]`.
 
         Args:
@@ -79,7 +84,8 @@ class Reader(keras.layers.Layer):
             patches = [filterbanks.read(patch, by) for patch in patches]
         else:
             place = _whole(output, self.image_shape)
-        flat = [tf.reshape(patch, [-1, self.size // 2]) for patch in patches]
+        shape = [-1, self.size // 2]
+        flat = [tf.reshape(patch, shape) for patch in patches]
         return tf.concat(flat, -1), place
 
 
@@ -106,9 +112,10 @@ class Writer(keras.layers.Layer):
         if self.window:
             self.window.build(output_shape)
 
-    def call(self, output: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+    def call(self, output: Tensor) -> tuple[Tensor, Tensor]:
         """Returns the change `[B, height, width, C]` and the place `[B, 4]` for `[B, units]`."""
-        patch = tf.reshape(self.patch(output), [-1, *self.patch_shape])
+        shape = [-1, *self.patch_shape]
+        patch = tf.reshape(self.patch(output), shape)
         if not self.window:
             return patch, _whole(output, self.image_shape)
         by, place = self.window(output)
@@ -122,12 +129,16 @@ def _window(image_shape: Shape, taps: int | None, dtype: Any) -> Window | None:
 
 
 def _patch_shape(image_shape: Shape, taps: int | None) -> Shape:
-    return (taps, taps, image_shape[-1]) if taps else image_shape
+    if taps:
+        return (taps, taps, image_shape[-1])
+    return image_shape
 
 
-def _whole(output: tf.Tensor, image_shape: Shape) -> tf.Tensor:
+def _whole(output: Tensor, image_shape: Shape) -> Tensor:
     """Returns the place of the whole image for each row of `output`."""
     height, width, _ = image_shape
     side = max(height, width) - 1
-    place = tf.constant([(width + 1) / 2, (height + 1) / 2, side, 0.0], output.dtype)
-    return tf.tile(place[None], [tf.shape(output)[0], 1])
+    centre = [(width + 1) / 2, (height + 1) / 2]
+    place = tf.constant([*centre, side, 0.0], output.dtype)
+    rows = tf.shape(output)[0]
+    return tf.tile(place[None], [rows, 1])

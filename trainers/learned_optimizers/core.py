@@ -13,18 +13,19 @@ import keras
 import tensorflow as tf
 
 from keras_trellis import arguments
+from keras_trellis.types import Tensor
 from trainers.learned_optimizers.gated import GatedUpdate
 
 ADDED, GATED = UPDATES = ("added", "gated")
 _SCALE = 0.1
 
-States: TypeAlias = list[list[tf.Tensor]]
+States: TypeAlias = list[list[Tensor]]
 """The states of each cell, then those of a gated update, each `[coordinates, width]`."""
-Loss: TypeAlias = Callable[[tf.Tensor, Any], tf.Tensor]
+Loss: TypeAlias = Callable[[Tensor, Any], Tensor]
 """Takes coordinates and the number of the step; returns a number, or one for each of several."""
 
 
-def preprocess(gradients: tf.Tensor, p: float = 10.0) -> tf.Tensor:
+def preprocess(gradients: Tensor, p: float = 10.0) -> Tensor:
     """Returns two numbers for each gradient, of about the same size whatever its own.
 
     They are (log|g| / p, sign g) if |g| >= exp(-p), else (-1, exp(p) g), the paper's appendix A.
@@ -40,8 +41,10 @@ def preprocess(gradients: tf.Tensor, p: float = 10.0) -> tf.Tensor:
     size = tf.abs(gradients)
     large = size >= least
     # Where it is small the logarithm is not used; its argument must be above 0 all the same.
-    logarithm = tf.math.log(tf.where(large, size, tf.ones_like(size))) / p
-    first = tf.where(large, logarithm, -tf.ones_like(size))
+    ones = tf.ones_like(size)
+    positive = tf.where(large, size, ones)
+    logarithm = tf.math.log(positive) / p
+    first = tf.where(large, logarithm, -ones)
     second = tf.where(large, tf.sign(gradients), gradients / least)
     return tf.stack([first, second], axis=-1)
 
@@ -55,9 +58,9 @@ class Point(NamedTuple):
         gradient: of the losses by theta.
     """
 
-    theta: tf.Tensor
-    losses: tf.Tensor
-    gradient: tf.Tensor
+    theta: Tensor
+    losses: Tensor
+    gradient: Tensor
 
 
 @keras.saving.register_keras_serializable("trainers")
@@ -163,11 +166,11 @@ class UpdateNetwork(keras.layers.Layer):
 
     def call(
         self,
-        gradients: tf.Tensor,
+        gradients: Tensor,
         states: States,
-        theta: tf.Tensor | None = None,
-        losses: tf.Tensor | None = None,
-    ) -> tuple[tf.Tensor, States]:
+        theta: Tensor | None = None,
+        losses: Tensor | None = None,
+    ) -> tuple[Tensor, States]:
         """Returns the updates to add, `[coordinates]`, and the next states.
 
         Args:
@@ -190,30 +193,31 @@ class UpdateNetwork(keras.layers.Layer):
         if self.gates:
             updates, gates = self.gates(values, gradients, theta, states[-1])
             return updates, [*after, gates]
-        return self.scale * self.output_layer(values)[:, 0], after
+        updates = self.scale * self.output_layer(values)[:, 0]
+        return updates, after
 
 
-def step(
-    network: UpdateNetwork, point: Point, states: States
-) -> tuple[tf.Tensor, States]:
+def step(network: UpdateNetwork, point: Point, states: States) -> tuple[Tensor, States]:
     """Returns what a network adds to coordinates of any shape, and the next states."""
     theta, losses, gradient = point
     missing = len(theta.shape) - len(losses.shape)
-    losses = tf.reshape(losses, tf.concat([tf.shape(losses), [1] * missing], 0))
+    shape = tf.concat([tf.shape(losses), [1] * missing], 0)
+    losses = tf.reshape(losses, shape)
     losses = tf.broadcast_to(losses, tf.shape(theta))
-    flat = (tf.reshape(values, [-1]) for values in (theta, losses, gradient))
-    theta, losses, gradient = flat
+    tensors = (theta, losses, gradient)
+    theta, losses, gradient = [tf.reshape(tensor, [-1]) for tensor in tensors]
     updates, states = network(gradient, states, theta, losses)
-    return tf.reshape(updates, tf.shape(point.theta)), states
+    updates = tf.reshape(updates, tf.shape(point.theta))
+    return updates, states
 
 
 def unroll(
     network: UpdateNetwork,
     loss: Loss,
-    theta: tf.Tensor,
+    theta: Tensor,
     states: States,
     steps: int,
-) -> tuple[tf.Tensor, tf.Tensor, States]:
+) -> tuple[Tensor, Tensor, States]:
     """Optimizes with a network for some steps; meta-training differentiates the losses.
 
     Args:
@@ -230,16 +234,15 @@ def unroll(
     losses = []
     value, gradient = value_and_gradient(loss, theta, 0)
     for number in range(1, steps + 1):
-        updates, states = step(network, Point(theta, value, gradient), states)
+        point = Point(theta, value, gradient)
+        updates, states = step(network, point, states)
         theta += updates
         value, gradient = value_and_gradient(loss, theta, number)
         losses.append(value)
     return tf.stack(losses), theta, states
 
 
-def value_and_gradient(
-    loss: Loss, theta: tf.Tensor, step: Any
-) -> tuple[tf.Tensor, tf.Tensor]:
+def value_and_gradient(loss: Loss, theta: Tensor, step: Any) -> tuple[Tensor, Tensor]:
     """Returns the loss after a step, and the gradient of its sum by theta."""
     with tf.GradientTape() as tape:
         tape.watch(theta)
@@ -272,13 +275,15 @@ def _above_zero(name: str, value: float) -> float:
     return value
 
 
-def _states(cell: keras.layers.Layer, rows: Any) -> list[tf.Tensor]:
-    return list(keras.layers.RNN(cell).get_initial_state(rows))
+def _states(cell: keras.layers.Layer, rows: Any) -> list[Tensor]:
+    layer = keras.layers.RNN(cell)
+    return list(layer.get_initial_state(rows))
 
 
 def _checked_width(cell: Any, inputs: int) -> int:
     """Returns the width of a cell's output; raises ValueError if that is not `[B, units]`."""
-    output, _ = cell(tf.zeros([1, inputs], cell.compute_dtype), _states(cell, 1))
+    zeros = tf.zeros([1, inputs], cell.compute_dtype)
+    output, _ = cell(zeros, _states(cell, 1))
     units = getattr(cell, "units", output.shape[-1])
     if output.shape != (1, units):
         raise ValueError(

@@ -7,6 +7,7 @@ import numpy as np
 import tensorflow as tf
 from ml_collections import ConfigDict
 
+from keras_trellis.types import Tensor
 from trainers.data.sequences import SequenceData
 from trainers.learned_optimizers import experiment, rules
 from trainers.learned_optimizers.core import UpdateNetwork
@@ -72,7 +73,8 @@ def settings(config: ConfigDict) -> list[Setting]:
     steps = config.data.steps
     others = {"as trained": {}, **task.others}
     same_length = [Setting(name, steps, changes) for name, changes in others.items()]
-    return [*same_length, Setting(f"{LONGER} times the steps", LONGER * steps, {})]
+    longer = Setting(f"{LONGER} times the steps", LONGER * steps, {})
+    return [*same_length, longer]
 
 
 def evaluate(
@@ -107,39 +109,43 @@ class _Tries(NamedTuple):
         """Yields what became of the test draws under every optimizer."""
         for name, network in networks.items():
             run = self.compiled(_without_rate(network), "test", self.draws)
-            yield Outcome(self.setting.name, name, None, _losses(run, 1.0))
+            losses = _losses(run, 1.0)
+            yield Outcome(self.setting.name, name, None, losses)
         for name, make in rules.TUNED.items():
             rate = self.tuned(make)
             run = self.compiled(make, "test", self.draws)
-            yield Outcome(self.setting.name, name, rate, _losses(run, rate))
+            losses = _losses(run, rate)
+            yield Outcome(self.setting.name, name, rate, losses)
 
-    def tuned(self, make: Callable[[tf.Tensor], Rule]) -> float:
+    def tuned(self, make: Callable[[Tensor], Rule]) -> float:
         """Returns the rate of the least mean last loss on draws of their own."""
         run = self.compiled(make, "tuning", TUNING_DRAWS)
         finals = [_losses(run, rate)[-1].mean() for rate in RATES]
-        return RATES[int(np.argmin(finals))]
+        best = int(np.argmin(finals))
+        return RATES[best]
 
-    def compiled(
-        self, make: Callable[[tf.Tensor], Rule], split: str, draws: int
-    ) -> Any:
+    def compiled(self, make: Callable[[Tensor], Rule], split: str, draws: int) -> Any:
         """Returns a function of a rate, which returns the losses of a split's draws."""
 
-        def run(rate: tf.Tensor) -> tf.Tensor:
+        def run(rate: Tensor) -> Tensor:
             seed = tf.constant([self.seed, SPLITS[split]], tf.int64)
             draw = self.splits[split].draw(seed, draws)
             return rules.losses(make(rate), draw, self.setting.steps)
 
         function = tf.function(run, autograph=False)
-        return function.get_concrete_function(tf.TensorSpec([], tf.float32))
+        rate = tf.TensorSpec([], tf.float32)
+        return function.get_concrete_function(rate)
 
 
-def _without_rate(network: UpdateNetwork) -> Callable[[tf.Tensor], Rule]:
+def _without_rate(network: UpdateNetwork) -> Callable[[Tensor], Rule]:
     return lambda rate: rules.learned(network)
 
 
 def _losses(run: Any, rate: float) -> np.ndarray:
-    losses = run(tf.constant(rate)).numpy().astype("float64")
-    return np.where(np.isfinite(losses), losses, np.inf)
+    losses = run(tf.constant(rate)).numpy()
+    losses = losses.astype("float64")
+    finite = np.isfinite(losses)
+    return np.where(finite, losses, np.inf)
 
 
 def failures(outcomes: Sequence[Outcome]) -> list[str]:

@@ -7,6 +7,8 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from keras_trellis.types import Tensor
+
 # At the start a step is nearly one of gradient descent, of this rate: sig(-5) = 0.0067.
 _INPUT_BIAS = -5.0
 # A coordinate keeps 0.9999 of itself at the start: 100 steps leave 0.99 of it.
@@ -36,17 +38,17 @@ class GatedUpdate(keras.layers.Layer):
             gate.build((None, width))
         self.built = True
 
-    def initial_state(self, coordinates: Any) -> list[tf.Tensor]:
+    def initial_state(self, coordinates: Any) -> list[Tensor]:
         """Returns i' and f' before the first step: zeros, each `[coordinates, 1]`."""
         return [tf.zeros([coordinates, 1], self.compute_dtype)] * 2
 
     def call(
         self,
-        values: tf.Tensor,
-        gradients: tf.Tensor,
-        theta: tf.Tensor,
-        state: list[tf.Tensor],
-    ) -> tuple[tf.Tensor, list[tf.Tensor]]:
+        values: Tensor,
+        gradients: Tensor,
+        theta: Tensor,
+        state: list[Tensor],
+    ) -> tuple[Tensor, list[Tensor]]:
         """Returns what a step adds to theta', `[coordinates]`, and the gates of this step.
 
         Args:

@@ -9,13 +9,18 @@ import numpy as np
 import tensorflow as tf
 from ml_collections import ConfigDict
 
+from keras_trellis.types import Tensor
 from trainers.learned_optimizers import core, rules
 from trainers.learned_optimizers.core import UpdateNetwork
 from trainers.learned_optimizers.optimizees import Draw, Optimizee
 from trainers.training import schedules
 from trainers.training.schedules import WHOLE
 
-SPLITS = {"validation": 2**31, "test": 2**31 + 1, "tuning": 2**31 + 2}
+SPLITS = {
+    "validation": 2**31,
+    "test": 2**31 + 1,
+    "tuning": 2**31 + 2,
+}
 """The seeds of draws that are no episodes; an episode's seed is its number."""
 
 
@@ -55,12 +60,14 @@ class MetaTraining:
         optimizees: Mapping[str, Optimizee],
     ) -> None:
         self.model: Any = network
-        self._config, self._optimizees = config, optimizees
+        self._config = config
+        self._optimizees = optimizees
         data = config.data
         self._parts = data.steps // data.unroll
         self.steps_per_epoch = data.episodes * self._parts
         # Without a backward pass, which takes twice as long as the forward pass.
-        self.evaluation_steps = self._parts * data.evaluated / draws(config) / 3
+        evaluated = self._parts * data.evaluated
+        self.evaluation_steps = evaluated / draws(config) / 3
         self.scoring = 2.0
         # Not by XLA, which takes three times as long on a CPU here.
         self._unrolled = tf.function(self._unroll, autograph=False)
@@ -69,34 +76,42 @@ class MetaTraining:
     def dataset(self, first_step: int) -> tf.data.Dataset:
         """Returns the numbers of the steps, each of shape `[1]`."""
         training = self._config.training
-        last = self.steps_per_epoch * schedules.passes(training, self.steps_per_epoch)
-        return tf.data.Dataset.range(first_step, last).batch(1, drop_remainder=True)
+        passes = schedules.passes(training, self.steps_per_epoch)
+        last = self.steps_per_epoch * passes
+        steps = tf.data.Dataset.range(first_step, last)
+        return steps.batch(1, drop_remainder=True)
 
-    def initial_state(self) -> tuple[tf.Tensor, core.States]:
+    def initial_state(self) -> tuple[Tensor, core.States]:
         """Returns coordinates and states, all 0; the first step of an episode replaces them."""
         shape = [draws(self._config), self._optimizees["train"].size]
         dtype = self.model.compute_dtype
-        return tf.zeros(shape, dtype), self.model.initial_states(np.prod(shape))
+        states = self.model.initial_states(np.prod(shape))
+        return tf.zeros(shape, dtype), states
 
-    def loss(self, batch: tf.Tensor, state: Any) -> tuple:
+    def loss(self, batch: Tensor, state: Any) -> tuple:
         """Returns the losses of a truncation summed, the draws, and what is carried."""
         losses, state = self._unrolled(batch[0], state)
         count = tf.cast(draws(self._config), losses.dtype)
-        return tf.reduce_sum(losses), count, state, {"last": tf.reduce_sum(losses[-1])}
+        last = tf.reduce_sum(losses[-1])
+        return tf.reduce_sum(losses), count, state, {"last": last}
 
-    def _unroll(self, number: tf.Tensor, state: Any) -> tuple[tf.Tensor, Any]:
+    def _unroll(self, number: Tensor, state: Any) -> tuple[Tensor, Any]:
         """Optimizes for a truncation; returns the losses `[unroll, draws]`, and the state."""
-        episode, part = number // self._parts, number % self._parts
+        episode = number // self._parts
+        part = number % self._parts
         draw = self._draw("train", episode, draws(self._config))
-        fresh = (draw.theta, self.model.initial_states(tf.size(draw.theta)))
+        fresh_states = self.model.initial_states(tf.size(draw.theta))
+        fresh = (draw.theta, fresh_states)
         begins = part == 0
-        theta, states = tf.nest.map_structure(
-            lambda new, old: tf.where(begins, new, old), fresh, state
-        )
+
+        def choose(new: Tensor, old: Tensor) -> Tensor:
+            return tf.where(begins, new, old)
+
+        theta, states = tf.nest.map_structure(choose, fresh, state)
         unroll = self._config.data.unroll
         before = tf.cast(part * unroll, tf.int32)
 
-        def loss(theta: tf.Tensor, step: int) -> tf.Tensor:
+        def loss(theta: Tensor, step: int) -> Tensor:
             return draw.loss(theta, before + step)
 
         losses, *after = core.unroll(self.model, loss, theta, states, unroll)
@@ -105,12 +120,14 @@ class MetaTraining:
     def _draw(self, split: str, number: Any, count: int) -> Draw:
         numbers = (self._config.seed, number)
         seed = tf.stack([tf.cast(value, tf.int64) for value in numbers])
-        return self._optimizees[split].draw(seed, count)
+        optimizee = self._optimizees[split]
+        return optimizee.draw(seed, count)
 
     def evaluate(self) -> dict[str, float]:
         """Returns the losses of the present network on the validation draws."""
         score = self.score("validation")
-        return {"loss": score.mean * self._config.data.unroll, "last": score.final}
+        loss = score.mean * self._config.data.unroll
+        return {"loss": loss, "last": score.final}
 
     def display(self, metrics: Mapping[str, float]) -> dict[str, float]:
         """Returns the mean loss of a step, and that of a truncation's or a draw's last step."""
@@ -119,15 +136,23 @@ class MetaTraining:
 
     def score(self, split: str) -> Score:
         """Returns the losses on the draws of a split, which depend on the seed alone."""
-        losses = self._optimized(split).numpy()[1:].astype("float64")
-        return Score(losses.mean(), losses[-1].mean(), losses.shape[1])
+        losses = self._optimized(split).numpy()
+        losses = losses[1:].astype("float64")
+        return Score(
+            mean=losses.mean(),
+            final=losses[-1].mean(),
+            draws=losses.shape[1],
+        )
 
-    def _optimize(self, split: str) -> tf.Tensor:
+    def _optimize(self, split: str) -> Tensor:
         data = self._config.data
         draw = self._draw(split, SPLITS[split], data.evaluated)
-        return rules.losses(rules.learned(self.model), draw, data.steps)
+        rule = rules.learned(self.model)
+        return rules.losses(rule, draw, data.steps)
 
 
 def draws(config: ConfigDict) -> int:
     """Returns how many functions are optimized at once in training."""
-    return config.data.batch_size if "dimensions" in config.data else 1
+    if "dimensions" in config.data:
+        return config.data.batch_size
+    return 1

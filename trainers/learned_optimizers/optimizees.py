@@ -7,18 +7,20 @@ Sources: Andrychowicz et al. 2016, sections 3.1 to 3.3, and their program; what 
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple, Protocol
 
 import tensorflow as tf
 
+from keras_trellis.types import Tensor
 from trainers.learned_optimizers.core import Loss
 from trainers.models import residual as depths
 
 DEVIATION = 0.01  # of coordinates at the start; recalled
 
-ACTIVATIONS: dict[str, Callable[[tf.Tensor], tf.Tensor]] = {
+ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "sigmoid": tf.sigmoid,
     "relu": tf.nn.relu,
     "tanh": tf.tanh,
@@ -34,7 +36,7 @@ class Draw(NamedTuple):
             each depends on its own coordinates alone.
     """
 
-    theta: tf.Tensor
+    theta: Tensor
     loss: Loss
 
 
@@ -45,7 +47,7 @@ class Optimizee(Protocol):
     def size(self) -> int:
         """The number of coordinates."""
 
-    def draw(self, seed: tf.Tensor, draws: int) -> Draw:
+    def draw(self, seed: Tensor, draws: int) -> Draw:
         """Draws functions; the same ones for the same seed, two integers."""
 
 
@@ -59,18 +61,20 @@ class Quadratics:
 
     size: int
 
-    def draw(self, seed: tf.Tensor, draws: int) -> Draw:
+    def draw(self, seed: Tensor, draws: int) -> Draw:
         """Draws functions."""
         matrix_seed, vector_seed, theta_seed = _seeds(seed, 3)
-        matrix = tf.random.stateless_normal([draws, self.size, self.size], matrix_seed)
+        matrix_shape = [draws, self.size, self.size]
+        matrix = tf.random.stateless_normal(matrix_shape, matrix_seed)
         vector = tf.random.stateless_normal([draws, self.size], vector_seed)
 
-        def loss(theta: tf.Tensor, step: tf.Tensor) -> tf.Tensor:
+        def loss(theta: Tensor, step: Tensor) -> Tensor:
             del step
             errors = tf.linalg.matvec(matrix, theta) - vector
             return tf.reduce_sum(tf.square(errors), -1)
 
-        return Draw(_start(draws, self.size, theta_seed), loss)
+        theta = _start(draws, self.size, theta_seed)
+        return Draw(theta, loss)
 
 
 class Images(NamedTuple):
@@ -81,8 +85,8 @@ class Images(NamedTuple):
         labels: `[N]`, int32.
     """
 
-    pixels: tf.Tensor
-    labels: tf.Tensor
+    pixels: Tensor
+    labels: Tensor
 
 
 @dataclasses.dataclass(frozen=True)
@@ -101,50 +105,55 @@ class Networks:
     images: Images
     batch_size: int
     shapes: Sequence[Sequence[int]]
-    logits: Callable[[tf.Tensor, list[tf.Tensor]], tf.Tensor]
+    logits: Callable[[Tensor, list[Tensor]], Tensor]
     starts: Sequence[tuple[float, float]] = ()
 
     @property
     def size(self) -> int:
         """The number of coordinates."""
-        return sum(map(math.prod, self.shapes))
+        return sum(self._sizes)
 
-    def draw(self, seed: tf.Tensor, draws: int) -> Draw:
+    @property
+    def _sizes(self) -> list[int]:
+        """The number of coordinates of each part."""
+        return [math.prod(shape) for shape in self.shapes]
+
+    def draw(self, seed: Tensor, draws: int) -> Draw:
         """Draws networks and the images of each step."""
         theta_seed, images_seed = _seeds(seed, 2)
         count = self.images.labels.shape[0]
 
-        def loss(theta: tf.Tensor, step: tf.Tensor) -> tf.Tensor:
+        def loss(theta: Tensor, step: Tensor) -> Tensor:
             step_seed = tf.random.fold_in(images_seed, step)
             shape = [draws, self.batch_size]
             chosen = tf.random.stateless_uniform(shape, step_seed, 0, count, tf.int32)
-            pixels, labels = (tf.gather(array, chosen) for array in self.images)
-            pixels = tf.cast(tf.reshape(pixels, [*shape, -1]), theta.dtype) / 255
+            pixels = tf.gather(self.images.pixels, chosen)
+            labels = tf.gather(self.images.labels, chosen)
+            pixels = tf.reshape(pixels, [*shape, -1])
+            pixels = tf.cast(pixels, theta.dtype) / 255
             logits = self.logits(pixels, self.parts(theta))
-            return tf.reduce_mean(_cross_entropy(labels, logits), -1)
+            losses = _cross_entropy(labels, logits)
+            return tf.reduce_mean(losses, -1)
 
-        return Draw(self._start(draws, theta_seed), loss)
+        theta = self._start(draws, theta_seed)
+        return Draw(theta, loss)
 
-    def _start(self, draws: int, seed: tf.Tensor) -> tf.Tensor:
+    def _start(self, draws: int, seed: Tensor) -> Tensor:
         if not self.starts:
             return _start(draws, self.size, seed)
-        parts = tf.split(
-            tf.random.stateless_normal([draws, self.size], seed),
-            list(map(math.prod, self.shapes)),
-            axis=1,
-        )
-        pairs = zip(parts, self.starts, strict=True)
-        return tf.concat(
-            [mean + deviation * part for part, (mean, deviation) in pairs], 1
-        )
+        values = tf.random.stateless_normal([draws, self.size], seed)
+        scaled = []
+        parts = tf.split(values, self._sizes, axis=1)
+        for part, (mean, deviation) in zip(parts, self.starts, strict=True):
+            scaled.append(mean + deviation * part)
+        return tf.concat(scaled, 1)
 
-    def parts(self, theta: tf.Tensor) -> list[tf.Tensor]:
+    def parts(self, theta: Tensor) -> list[Tensor]:
         """Cuts coordinates `[draws, size]` into weights and biases."""
-        parts = tf.split(theta, list(map(math.prod, self.shapes)), axis=1)
-        return [
-            tf.reshape(part, [theta.shape[0], *shape])
-            for part, shape in zip(parts, self.shapes, strict=True)
-        ]
+        draws = theta.shape[0]
+        parts = tf.split(theta, self._sizes, axis=1)
+        pairs = zip(parts, self.shapes, strict=True)
+        return [tf.reshape(part, [draws, *shape]) for part, shape in pairs]
 
 
 def perceptrons(
@@ -168,15 +177,17 @@ def perceptrons(
     """
     _check_classes(classes, images)
     bend = ACTIVATIONS[activation]
-    widths = [math.prod(images.pixels.shape[1:]), *units, classes]
+    inputs = math.prod(images.pixels.shape[1:])
+    shapes = _dense_shapes([inputs, *units, classes])
 
-    def logits(values: tf.Tensor, parts: list[tf.Tensor]) -> tf.Tensor:
+    def logits(values: Tensor, parts: list[Tensor]) -> Tensor:
         for number, (kernel, bias) in enumerate(_pairs(parts)):
-            values = tf.matmul(bend(values) if number else values, kernel)
-            values += bias[:, None]
+            if number:
+                values = bend(values)
+            values = _dense(values, kernel, bias)
         return values
 
-    return Networks(images, batch_size, _dense_shapes(widths), logits)
+    return Networks(images, batch_size, shapes, logits)
 
 
 def convolutional(
@@ -209,26 +220,26 @@ def convolutional(
     shapes: list[Sequence[int]] = []
     for inputs in (colours, channels, channels):
         shapes += [(5, 5, inputs, channels), (channels,)]
-    ends = channels * (-(-side // 8)) ** 2
+    pooled_side = -(-side // 8)
+    ends = channels * pooled_side**2
     shapes += _dense_shapes([ends, 32, classes])
 
-    def features(values: tf.Tensor, parts: list[tf.Tensor]) -> tf.Tensor:
+    def features(values: Tensor, parts: list[Tensor]) -> Tensor:
         """Returns those of the images of one draw."""
         values = tf.reshape(values, [-1, side, side, colours])
         for kernel, shift in _pairs(parts):
-            values = _normalized(tf.nn.conv2d(values, kernel, 1, "SAME")) + shift
-            values = tf.nn.max_pool2d(bend(values), 2, 2, "SAME")
+            values = tf.nn.conv2d(values, kernel, 1, "SAME")
+            values = bend(_normalized(values) + shift)
+            values = tf.nn.max_pool2d(values, 2, 2, "SAME")
         return tf.reshape(values, [batch_size, ends])
 
-    def logits(values: tf.Tensor, parts: list[tf.Tensor]) -> tf.Tensor:
-        draws = zip(*map(tf.unstack, parts[:6]), strict=True)
-        by_draw = [
-            features(images, list(own))
-            for images, own in zip(tf.unstack(values), draws, strict=True)
-        ]
+    def logits(values: Tensor, parts: list[Tensor]) -> Tensor:
+        by_draw = []
+        for own_images, own_parts in _by_draw(values, parts[:6]):
+            by_draw.append(features(own_images, own_parts))
         kernel, bias, last_kernel, last_bias = parts[6:]
-        hidden = bend(tf.matmul(tf.stack(by_draw), kernel) + bias[:, None])
-        return tf.matmul(hidden, last_kernel) + last_bias[:, None]
+        hidden = bend(_dense(tf.stack(by_draw), kernel, bias))
+        return _dense(hidden, last_kernel, last_bias)
 
     return Networks(images, batch_size, shapes, logits)
 
@@ -247,9 +258,12 @@ class Block(NamedTuple):
 
     def kernels(self) -> list[tuple[int, ...]]:
         """Returns the shapes of its kernels."""
-        own = [(3, 3, self.inputs, self.outputs), (3, 3, self.outputs, self.outputs)]
-        shortcut = [(1, 1, self.inputs, self.outputs)] * self.has_convolution
-        return [*own, *shortcut]
+        kernels: list[tuple[int, ...]] = []
+        for inputs in (self.inputs, self.outputs):
+            kernels.append((3, 3, inputs, self.outputs))
+        if self.has_convolution:
+            kernels.append((1, 1, self.inputs, self.outputs))
+        return kernels
 
 
 def residual(
@@ -281,27 +295,31 @@ def residual(
     _, pixels, colours = images.pixels.shape
     side = math.isqrt(pixels)
     blocks = _blocks(depths.stages(depth), channels)
-    entry: tuple[int, ...] = (3, 3, colours, channels)
-    kernels = [entry, *(shape for block in blocks for shape in block.kernels())]
+    kernels: list[tuple[int, ...]] = [(3, 3, colours, channels)]
+    for block in blocks:
+        kernels += block.kernels()
     width = blocks[-1].outputs
     shapes: list[Sequence[int]] = []
     starts = []
     for kernel in kernels:
-        shapes += [kernel, kernel[-1:], kernel[-1:]]
+        *fan_in, outputs = kernel
+        shapes += [kernel, (outputs,), (outputs,)]
         # Of relus' kernels: He et al. 2015.
-        starts += [(0.0, math.sqrt(2 / math.prod(kernel[:-1]))), (1.0, 0.0), (0.0, 0.0)]
+        deviation = math.sqrt(2 / math.prod(fan_in))
+        starts += [(0.0, deviation), (1.0, 0.0), (0.0, 0.0)]
     shapes += _dense_shapes([width, classes])
-    starts += [(0.0, math.sqrt(1 / width)), (0.0, 0.0)]
+    deviation = math.sqrt(1 / width)
+    starts += [(0.0, deviation), (0.0, 0.0)]
 
-    def logits(values: tf.Tensor, parts: list[tf.Tensor]) -> tf.Tensor:
-        draws = zip(*map(tf.unstack, parts[:-2]), strict=True)
+    def logits(values: Tensor, parts: list[Tensor]) -> Tensor:
         by_draw = []
-        for own_images, own in zip(tf.unstack(values), draws, strict=True):
+        for own_images, own_parts in _by_draw(values, parts[:-2]):
             own_images = tf.reshape(own_images, [-1, side, side, colours])
-            convolutions = _Convolutions(own)
-            by_draw.append(_residual_features(own_images, convolutions, blocks))
+            convolutions = _Convolutions(own_parts)
+            features = _residual_features(own_images, convolutions, blocks)
+            by_draw.append(features)
         kernel, bias = parts[-2:]
-        return tf.matmul(tf.stack(by_draw), kernel) + bias[:, None]
+        return _dense(tf.stack(by_draw), kernel, bias)
 
     return Networks(images, batch_size, shapes, logits, starts)
 
@@ -309,30 +327,32 @@ def residual(
 def _blocks(stages: Sequence[int], channels: int) -> list[Block]:
     """Returns the blocks of all stages, whose channels double."""
     blocks: list[Block] = []
+    inputs = channels
     for stage, count in enumerate(stages):
         outputs = channels * 2**stage
         for number in range(count):
-            inputs = blocks[-1].outputs if blocks else channels
-            blocks.append(Block(inputs, outputs, 2 if stage and not number else 1))
+            stride = 2 if stage and not number else 1
+            blocks.append(Block(inputs, outputs, stride))
+            inputs = outputs
     return blocks
 
 
 class _Convolutions:
     """The convolutions of one network, in their order, each with its normalization."""
 
-    def __init__(self, parts: Sequence[tf.Tensor]) -> None:
+    def __init__(self, parts: Sequence[Tensor]) -> None:
         self._parts = iter(parts)
 
-    def next(self, values: tf.Tensor, stride: int = 1) -> tf.Tensor:
+    def next(self, values: Tensor, stride: int = 1) -> Tensor:
         """Applies the next one to images `[B, height, width, channels]`."""
-        kernel, scale, shift = (next(self._parts) for _ in range(3))
+        kernel, scale, shift = itertools.islice(self._parts, 3)
         values = tf.nn.conv2d(values, kernel, stride, "SAME")
         return _normalized(values) * scale + shift
 
 
 def _residual_features(
-    values: tf.Tensor, convolutions: _Convolutions, blocks: Sequence[Block]
-) -> tf.Tensor:
+    values: Tensor, convolutions: _Convolutions, blocks: Sequence[Block]
+) -> Tensor:
     """Returns what the dense layer reads of images, `[B, width]`."""
     values = tf.nn.relu(convolutions.next(values))
     for block in blocks:
@@ -344,10 +364,25 @@ def _residual_features(
     return tf.reduce_mean(values, [1, 2])
 
 
-def _normalized(values: tf.Tensor) -> tf.Tensor:
+def _by_draw(
+    values: Tensor, parts: Sequence[Tensor]
+) -> Iterator[tuple[Tensor, list[Tensor]]]:
+    """Yields the images of each draw, and its own weights and biases."""
+    unstacked = [tf.unstack(part) for part in parts]
+    for draw, own_values in enumerate(tf.unstack(values)):
+        yield own_values, [part[draw] for part in unstacked]
+
+
+def _dense(values: Tensor, kernel: Tensor, bias: Tensor) -> Tensor:
+    """Applies the dense layer of each draw to `[draws, B, inputs]`."""
+    return tf.matmul(values, kernel) + bias[:, None]
+
+
+def _normalized(values: Tensor) -> Tensor:
     """Returns images of mean 0 and variance 1 in each channel of the batch."""
     mean, variance = tf.nn.moments(values, [0, 1, 2])
-    return (values - mean) * tf.math.rsqrt(variance + 1e-3)
+    inverse = tf.math.rsqrt(variance + 1e-3)
+    return (values - mean) * inverse
 
 
 def _check_classes(classes: int, images: Images) -> None:
@@ -361,25 +396,30 @@ def _check_classes(classes: int, images: Images) -> None:
 
 def _dense_shapes(widths: Sequence[int]) -> list[Sequence[int]]:
     shapes: list[Sequence[int]] = []
-    for inputs, outputs in zip(widths, widths[1:], strict=False):
+    for inputs, outputs in itertools.pairwise(widths):
         shapes += [(inputs, outputs), (outputs,)]
     return shapes
 
 
-def _pairs(parts: list[tf.Tensor]) -> list[tuple[tf.Tensor, tf.Tensor]]:
+def _pairs(parts: list[Tensor]) -> list[tuple[Tensor, Tensor]]:
     """Returns each kernel with its bias."""
-    return list(zip(parts[::2], parts[1::2], strict=True))
+    kernels = parts[::2]
+    biases = parts[1::2]
+    return list(zip(kernels, biases, strict=True))
 
 
-def _seeds(seed: tf.Tensor, count: int) -> list[tf.Tensor]:
-    return tf.unstack(tf.random.split(seed, count))
+def _seeds(seed: Tensor, count: int) -> list[Tensor]:
+    seeds = tf.random.split(seed, count)
+    return tf.unstack(seeds)
 
 
-def _start(draws: int, size: int, seed: tf.Tensor) -> tf.Tensor:
-    return DEVIATION * tf.random.stateless_normal([draws, size], seed)
+def _start(draws: int, size: int, seed: Tensor) -> Tensor:
+    values = tf.random.stateless_normal([draws, size], seed)
+    return DEVIATION * values
 
 
-def _cross_entropy(labels: tf.Tensor, logits: tf.Tensor) -> tf.Tensor:
+def _cross_entropy(labels: Tensor, logits: Tensor) -> Tensor:
     """Returns that of each image, with a gradient that XLA and determinism allow."""
-    chosen = tf.one_hot(labels, logits.shape[-1], dtype=logits.dtype)
+    classes = logits.shape[-1]
+    chosen = tf.one_hot(labels, classes, dtype=logits.dtype)
     return tf.nn.softmax_cross_entropy_with_logits(chosen, logits)

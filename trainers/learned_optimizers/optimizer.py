@@ -13,6 +13,7 @@ import numpy as np
 import tensorflow as tf
 from etils import epath
 
+from keras_trellis.types import Tensor
 from trainers.data.files import write_atomically
 from trainers.data.stores import to_path
 from trainers.learned_optimizers.core import ADDED, GATED, UpdateNetwork
@@ -95,7 +96,7 @@ class RecurrentOptimizer(keras.optimizers.Optimizer):
             self._has_loss = True
         return super().scale_loss(loss)
 
-    def _add_state(self, name: str, state: tf.Tensor) -> keras.Variable:
+    def _add_state(self, name: str, state: Tensor) -> keras.Variable:
         return self.add_variable(state.shape, dtype=state.dtype.name, name=name)
 
     def apply(
@@ -126,9 +127,7 @@ class RecurrentOptimizer(keras.optimizers.Optimizer):
                 state.assign(value)
         self.iterations.assign_add(1)
 
-    def _gated_inputs(
-        self, variables: Sequence[keras.Variable]
-    ) -> tuple[tf.Tensor, ...]:
+    def _gated_inputs(self, variables: Sequence[keras.Variable]) -> tuple[Tensor, ...]:
         """Returns the coordinates and the loss of each, which a gated update reads."""
         if not self._is_gated:
             return ()
@@ -183,7 +182,7 @@ class RecurrentOptimizer(keras.optimizers.Optimizer):
         return cls(network)
 
 
-def _flat(tensors: Sequence[Any]) -> tf.Tensor:
+def _flat(tensors: Sequence[Any]) -> Tensor:
     """Returns all numbers of tensors, one after the other."""
     return tf.concat(
         [tf.reshape(tf.convert_to_tensor(tensor), [-1]) for tensor in tensors], 0

@@ -45,7 +45,8 @@ def markdown(outcomes: Sequence[Outcome]) -> str:
     table = pages.markdown(_TITLES, map(_cells, outcomes))
     short = evaluation.failures(outcomes)
     short = short or ["No learned optimizer falls short of the best tuned one."]
-    return "\n".join([table, "", *(f"- {failure}" for failure in short)])
+    lines = [f"- {failure}" for failure in short]
+    return "\n".join([table, "", *lines])
 
 
 def _cells(outcome: Outcome) -> list[str]:
@@ -79,7 +80,8 @@ def draw(outcomes: Sequence[Outcome], means: bool = False) -> figure.Figure:
         outcomes: from `evaluation.evaluate`.
         means: whether to draw the means over the draws alone, as Kuo et al. (2020) do in Figure 3.
     """
-    names = list(dict.fromkeys(outcome.setting for outcome in outcomes))
+    settings = [outcome.setting for outcome in outcomes]
+    names = list(dict.fromkeys(settings))
     columns = math.ceil(math.sqrt(len(names)))
     rows = math.ceil(len(names) / columns)
     size = (5 * columns, 3.8 * rows)
@@ -95,16 +97,28 @@ def draw(outcomes: Sequence[Outcome], means: bool = False) -> figure.Figure:
 
 
 def _draw_setting(axes: Any, outcomes: Sequence[Outcome], means: bool) -> None:
-    most = 2 * max(float(np.median(outcome.losses[0])) for outcome in outcomes)
+    starts = [float(np.median(outcome.losses[0])) for outcome in outcomes]
+    most = 2 * max(starts)
     for outcome in outcomes:
-        low, middle, high = (np.minimum(line, most) for line in outcome.quantiles())
+        low, middle, high = np.minimum(outcome.quantiles(), most)
         if means:  # infinite where a draw is; that is above the picture
             middle = np.minimum(outcome.losses.mean(axis=1), most)
         style = "--" if outcome.rate is not None else "-"
-        (line,) = axes.plot(middle, style, label=outcome.optimizer, linewidth=1.2)
+        (line,) = axes.plot(
+            middle,
+            style,
+            label=outcome.optimizer,
+            linewidth=1.2,
+        )
         if not means:
             steps = np.arange(len(middle))
-            axes.fill_between(steps, low, high, color=line.get_color(), alpha=0.1)
+            colour = line.get_color()
+            axes.fill_between(steps, low, high, color=colour, alpha=0.1)
     label = "mean loss" if means else "loss"
-    axes.set(title=outcomes[0].setting, xlabel="step", ylabel=label, yscale="log")
+    axes.set(
+        title=outcomes[0].setting,
+        xlabel="step",
+        ylabel=label,
+        yscale="log",
+    )
     axes.grid(alpha=0.25)

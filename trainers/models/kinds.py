@@ -151,4 +151,6 @@ def widths(count: int, units: int, outputs: int) -> list[int]:
 
 def offset(seed: int | None, number: int) -> int | None:
     """Returns the seed of a layer of a stack."""
-    return None if seed is None else seed + number
+    if seed is None:
+        return None
+    return seed + number

@@ -9,6 +9,7 @@ import numpy as np
 import tensorflow as tf
 from ml_collections import ConfigDict
 
+from keras_trellis.types import Tensor
 from trainers.data.sequences import SequenceData
 from trainers.sequences.layer import TrainedLayer
 from trainers.tasks import registry
@@ -63,13 +64,14 @@ class SequenceModeling(TrainedLayer, ShuffledExamples):
         super().__init__(config, data)
         self.model = model
         task = registry.get(config.task)
-        self._measure, self._metrics = task.measure, task.metrics
+        self._measure = task.measure
+        self._metrics = task.metrics
         self.unit = self._measure.counted
         self._outputs = tf.function(self._run, reduce_retracing=True, autograph=False)
 
     def loss(
         self, batch: tuple, state: Any, **stage: Any
-    ) -> tuple[tf.Tensor, tf.Tensor, Any, dict]:
+    ) -> tuple[Tensor, Tensor, Any, dict]:
         """Returns the loss summed over the targets, their number, (), and the right ones.
 
         Args:
@@ -87,7 +89,8 @@ class SequenceModeling(TrainedLayer, ShuffledExamples):
                 # The loop divides every sum by `count`, also this one, which is of answers.
                 whole = tf.reduce_min(hits, axis=-1)
                 right["right_answers"] = tf.reduce_mean(whole) * count
-        total = tf.reduce_sum(losses) + sum(self.model.losses) * count
+        penalty = sum(self.model.losses) * count
+        total = tf.reduce_sum(losses) + penalty
         return total, count, state, right
 
     def evaluate(self) -> dict[str, float]:
@@ -111,51 +114,63 @@ class SequenceModeling(TrainedLayer, ShuffledExamples):
         outputs = np.concatenate(
             [self._outputs(part, training=False) for part in parts]
         )
-        loss = float(np.mean(_losses(tf.constant(targets), outputs), dtype="float64"))
+        losses = _losses(tf.constant(targets), outputs)
+        loss = float(np.mean(losses, dtype="float64"))
         metrics = {metric: _mean(metric, targets, outputs) for metric in self._metrics}
         if targets.dtype != np.int32:
             return Score(loss, None, targets.size, np.array([]), metrics=metrics)
         predictions = np.asarray(_predicted(outputs))
         hits = predictions == targets
         score = Score(
-            loss, float(np.mean(hits)), targets.size, predictions, metrics=metrics
+            loss=loss,
+            accuracy=float(np.mean(hits)),
+            targets=targets.size,
+            predictions=predictions,
+            metrics=metrics,
         )
         if self._measure is not SYMBOLS:
             return score
-        return score._replace(right_answers=float(np.mean(hits.all(-1))))
+        whole = hits.all(-1)
+        return score._replace(right_answers=float(np.mean(whole)))
 
     def target_scores(
         self,
-        inputs: tf.Tensor,
-        targets: tf.Tensor,
+        inputs: Tensor,
+        targets: Tensor,
         *,
         training: bool = False,
         **stage: Any,
-    ) -> tuple[tf.Tensor, tf.Tensor | None]:
+    ) -> tuple[Tensor, Tensor | None]:
         """Returns the loss of each target, and 1 where it is right, else 0; None for values."""
         outputs = self._run(inputs, training=training, **stage)
         losses = _losses(targets, outputs)
         if not targets.dtype.is_integer:
             return losses, None
-        return losses, tf.cast(_predicted(outputs) == targets, losses.dtype)
+        hits = _predicted(outputs) == targets
+        return losses, tf.cast(hits, losses.dtype)
 
-    def _run(self, inputs: tf.Tensor, **how: Any) -> tf.Tensor:
-        return self.model(self._data.normalise(inputs), **how)
+    def _run(self, inputs: Tensor, **how: Any) -> Tensor:
+        inputs = self._data.normalise(inputs)
+        return self.model(inputs, **how)
 
 
-def _losses(targets: tf.Tensor, outputs: tf.Tensor) -> tf.Tensor:
+def _losses(targets: Tensor, outputs: Tensor) -> Tensor:
     """Returns the cross entropy of each class, or the squared error of each value."""
     if targets.dtype.is_integer:
         return tf.nn.sparse_softmax_cross_entropy_with_logits(targets, outputs)
-    return tf.square(tf.squeeze(outputs, -1) - targets)
+    errors = tf.squeeze(outputs, -1) - targets
+    return tf.square(errors)
 
 
 def _mean(metric: Metric, targets: np.ndarray, outputs: np.ndarray) -> float:
     """Returns the mean of a metric over all targets."""
-    is_class = targets.dtype == np.int32
-    values = tf.nn.log_softmax(outputs) if is_class else tf.squeeze(outputs, -1)
-    return float(np.mean(metric.compute(values, tf.constant(targets)), dtype="float64"))
+    if targets.dtype == np.int32:
+        predictions = tf.nn.log_softmax(outputs)
+    else:
+        predictions = tf.squeeze(outputs, -1)
+    values = metric.compute(predictions, tf.constant(targets))
+    return float(np.mean(values, dtype="float64"))
 
 
-def _predicted(outputs: tf.Tensor) -> tf.Tensor:
+def _predicted(outputs: Tensor) -> Tensor:
     return tf.argmax(outputs, axis=-1, output_type=tf.int32)

@@ -4,11 +4,11 @@ from collections.abc import Sequence
 from typing import Any
 
 import keras
-import tensorflow as tf
 from ml_collections import ConfigDict
 
 from keras_trellis import TrellisClassifier
 from keras_trellis.models.sequence_layer import depth_argument
+from keras_trellis.types import Tensor
 from trainers.data.sequences import SequenceData
 from trainers.models import layers
 from trainers.models.kinds import Batch
@@ -83,8 +83,8 @@ class WithDense(keras.Model):
         self.dense.build(self.layer.compute_output_shape(shape))
 
     def call(
-        self, sequences: tf.Tensor, training: bool = False, depth: int | None = None
-    ) -> tf.Tensor:
+        self, sequences: Tensor, training: bool = False, depth: int | None = None
+    ) -> Tensor:
         """Returns the outputs of each sequence, or of each time step of the answer.
 
         Args:

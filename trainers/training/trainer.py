@@ -167,7 +167,9 @@ class Trainer:
             )
             local = self.strategy.experimental_local_results(spread)
             # A single share stands alone, as `strategy.run` returns it.
-            return spread if len(local) > 1 else local[0]
+            if len(local) > 1:
+                return spread
+            return local[0]
 
         return tf.nest.map_structure(shares, state)
 
@@ -226,7 +228,8 @@ class Trainer:
         gradients: Any = functools.partial(self._differentiated, stage)
         if jit_compile:
             gradients = tf.function(gradients, autograph=False, jit_compile=True)
-        return tf.function(functools.partial(self._steps, gradients), autograph=False)
+        steps = functools.partial(self._steps, gradients)
+        return tf.function(steps, autograph=False)
 
     def _steps(self, differentiated, first, rest, count, state):
         replica_step = functools.partial(self._replica_step, differentiated)
@@ -253,7 +256,8 @@ class Trainer:
             parallel_iterations=1,
         )
         columns = tf.unstack(rows.stack(), num=len(names), axis=1)
-        return dict(zip(names, columns, strict=True)), state
+        metrics = dict(zip(names, columns, strict=True))
+        return metrics, state
 
     def _differentiated(self, stage, batch, state):
         """Returns the gradient of a replica's loss sum, and what the loss came with."""
@@ -298,7 +302,9 @@ class Trainer:
         shares = tf.nest.map_structure(
             lambda x: tf.stack(tf.split(x, self.replicas)[mine]), batch
         )
-        return shares if len(shares) > 1 else shares[0]
+        if len(shares) > 1:
+            return shares
+        return shares[0]
 
     def _check_batch_size(self, batch_size: int | None) -> None:
         if batch_size is not None and batch_size % self.replicas:

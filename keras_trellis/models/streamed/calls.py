@@ -42,7 +42,8 @@ def is_graph(model: Any) -> bool:
     if not isinstance(model, (keras.Function, keras.Sequential)):
         return False
     own = [cls for cls in type(model).__mro__ if "call" in vars(cls)]
-    return all(cls.__module__.partition(".")[0] == "keras" for cls in own)
+    packages = {cls.__module__.partition(".")[0] for cls in own}
+    return packages <= {"keras"}
 
 
 def graph(model: keras.Model) -> Graph:
@@ -57,7 +58,8 @@ def graph(model: keras.Model) -> Graph:
         spec = layer.compute_output_spec(*args, **kwargs)
         stand_in = _StandIn(spec, name=f"call_{len(calls)}")
         outputs = stand_in(tensors((args, kwargs)))
-        calls.append(Call(layer, args, kwargs, keras.tree.flatten(outputs)))
+        flat_outputs = keras.tree.flatten(outputs)
+        calls.append(Call(layer, args, kwargs, flat_outputs))
         return outputs
 
     # Without the loss and the metrics, which Keras would copy too.

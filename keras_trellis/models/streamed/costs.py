@@ -21,15 +21,19 @@ _HEAD = ("layer", "keeps", "bytes a row", "multiply-adds a step")
 def table(plan: Plan) -> str:
     """Returns the layers of a plan, what they keep and what they compute, and the sums."""
     rows: list[tuple[str, ...]] = [_HEAD]
-    sums = [0, 0.0]
+    total_bytes = 0
+    total_products = 0.0
     for node in plan.nodes:
         layer = node.rule.layer
-        numbers = row_bytes(node), _rate(node, plan) * multiply_adds(layer)
-        sums = [total + number for total, number in zip(sums, numbers, strict=True)]
+        size = row_bytes(node)
+        products = _rate(node, plan) * multiply_adds(layer)
+        total_bytes += size
+        total_products += products
         kind = f"{node.path} ({type(layer).__name__})"
-        rows.append((kind, node.rule.past, *map(_text, numbers)))
-    rows.append(("all", "", *map(_text, sums)))
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+        rows.append((kind, node.rule.past, _text(size), _text(products)))
+    rows.append(("all", "", _text(total_bytes), _text(total_products)))
+    columns = zip(*rows, strict=True)
+    widths = [max(map(len, column)) for column in columns]
     lines = [_line(row, widths) for row in rows]
     if plan.stride > 1:
         lines.append(f"A chunk has a multiple of {plan.stride} time steps.")
@@ -42,14 +46,16 @@ def row_bytes(node: Node) -> int:
     """Returns the bytes of what a call keeps of one row."""
     total = 0
     for spec in node.unpack(node.cache).values():
-        bits = re.search(r"\d+", spec.dtype)
-        total += math.prod(spec.shape) * int(bits[0] if bits else 8) // 8
+        digits = re.search(r"\d+", spec.dtype)
+        bits = int(digits[0]) if digits else 8
+        total += math.prod(spec.shape) * bits // 8
     return total
 
 
 def _rate(node: Node, plan: Plan) -> float:
     """Returns how often a layer runs for each step of the input."""
-    return 1 / ((node.stride or plan.stride) * node.rule.stride)
+    stride = node.stride or plan.stride
+    return 1 / (stride * node.rule.stride)
 
 
 def multiply_adds(layer: Any) -> int:
@@ -64,13 +70,17 @@ def multiply_adds(layer: Any) -> int:
     if isinstance(layer, TrellisBase) and not _is_stack(layer):
         return _trellis(layer)
     weights = getattr(layer, "weights", [])  # an operation has none
-    matrices = [w for w in weights if len(w.shape) > 1 and "bias" not in w.name]
-    total = sum(math.prod(matrix.shape) for matrix in matrices)
+    total = 0
+    for weight in weights:
+        if len(weight.shape) > 1 and "bias" not in weight.name:
+            total += math.prod(weight.shape)
     if isinstance(layer, TensorizedLSTM):
         # It runs all places, and `delay` steps ahead to see its output.
-        places = layer.cell.grid.places
-        times = places if layer.delayed else places * layer.depth
-        total += (times - 1) * math.prod(layer.cell.recurrent_kernel.shape)
+        cell = layer.cell
+        times = cell.grid.places
+        if not layer.delayed:
+            times *= layer.depth
+        total += (times - 1) * math.prod(cell.recurrent_kernel.shape)
     return total
 
 
@@ -98,17 +108,24 @@ def _trellis(layer: TrellisBase) -> int:
     levels = layer.depth * layer.kernel_size
     if not isinstance(layer, EquilibriumTrellisLayer):
         levels -= 1
-    past_taps = layer.kernel_size - 1 if layer.groups == 1 else 0
-    taps = 1 + past_taps * len(set(layer.dilation_rate))
-    return channels * (levels * layer.units + taps * layer.input_units)
+    taps = 1
+    if layer.groups == 1:
+        dilations = set(layer.dilation_rate)
+        taps += (layer.kernel_size - 1) * len(dilations)
+    hidden = levels * layer.units
+    injected = taps * layer.input_units
+    return channels * (hidden + injected)
 
 
 def _text(number: float) -> str:
-    return f"{number:,.0f}" if number == int(number) else f"{number:,.1f}"
+    if number == int(number):
+        return f"{number:,.0f}"
+    return f"{number:,.1f}"
 
 
 def _line(row: tuple[str, ...], widths: list[int]) -> str:
     name, past, *numbers = row
     begin = f"{name:<{widths[0]}}  {past:<{widths[1]}}"
     pairs = zip(numbers, widths[2:], strict=True)
-    return "  ".join([begin, *(f"{number:>{width}}" for number, width in pairs)])
+    aligned = [f"{number:>{width}}" for number, width in pairs]
+    return "  ".join([begin, *aligned])

@@ -35,7 +35,8 @@ def write(
         raise ValueError(f"`path` must not be there yet. Received: path={path!r}")
     if batch_size is not None:
         batch_size = arguments.positive("batch_size", batch_size)
-    writer(Chunk(streamed, plan, steps), batch_size, path)
+    chunk = Chunk(streamed, plan, steps)
+    writer(chunk, batch_size, path)
 
 
 class Chunk:
@@ -55,8 +56,9 @@ class Chunk:
     def specs(self, batch_size: int | None) -> list[tf.TensorSpec]:
         """Returns its inputs: the chunk, then the cache."""
         specs = []
+        names = self.streamed.input_names
         tensors = self.streamed.model.inputs
-        for name, tensor in zip(self.streamed.input_names, tensors, strict=True):
+        for name, tensor in zip(names, tensors, strict=True):
             shape = [batch_size, self._steps, *tensor.shape[2:]]
             specs.append(tf.TensorSpec(shape, tensor.dtype, name))
         for name, spec in self.plan.specs.items():
@@ -81,16 +83,21 @@ class Chunk:
             inputs = list(tensors[:count])
             cache = dict(zip(names, tensors[count:], strict=True))
             masks = [None] * count
-            rows = tf.shape(inputs[0])[0] if batch_size is None else batch_size
+            rows = batch_size
+            if rows is None:
+                rows = tf.shape(inputs[0])[0]
             outputs, after = self.plan.run(inputs, masks, cache, rows, stepwise)
-            results = dict(zip(self.streamed.output_names, outputs, strict=True))
+            output_names = self.streamed.output_names
+            results = dict(zip(output_names, outputs, strict=True))
             return results | {prefix + name: after[name] for name in names}
 
-        return tf.function(run, input_signature=self.specs(batch_size), autograph=False)
+        specs = self.specs(batch_size)
+        return tf.function(run, input_signature=specs, autograph=False)
 
 
 def _write_saved_model(chunk: Chunk, batch_size: int | None, path: str) -> None:
-    _save(chunk, chunk.function(batch_size), path)
+    function = chunk.function(batch_size)
+    _save(chunk, function, path)
 
 
 def _save(chunk: Chunk, function: Any, path: str) -> None:
@@ -103,11 +110,12 @@ def _save(chunk: Chunk, function: Any, path: str) -> None:
 
 def _check_precision(form: str, chunk: Chunk) -> None:
     """Refuses other precisions than float32, which the runtimes lack operations for."""
-    dtypes = {f"the input {x.name!r}": x.dtype for x in chunk.streamed.model.inputs}
+    dtypes = {}
+    for tensor in chunk.streamed.model.inputs:
+        dtypes[f"the input {tensor.name!r}"] = tensor.dtype
     for node in chunk.plan.nodes:
-        dtypes[f"layer {node.path!r}"] = getattr(
-            node.rule.layer, "compute_dtype", "float32"
-        )
+        dtype = getattr(node.rule.layer, "compute_dtype", "float32")
+        dtypes[f"layer {node.path!r}"] = dtype
     for name, dtype in dtypes.items():
         if "float" in dtype and dtype != "float32":
             raise ValueError(
@@ -159,20 +167,22 @@ def _write_onnx(chunk: Chunk, batch_size: int | None, path: str) -> None:
 def _hold_constants(onnx: Any, graph: Any, function: Any) -> None:
     """Puts the tensors of layers that are no variables into an ONNX graph, which asks for them."""
     values = function.captured_inputs
-    tensors = function.inputs[len(function.inputs) - len(values) :]
-    captured = {
-        tensor.name: value for tensor, value in zip(tensors, values, strict=True)
-    }
-    for asked in [tensor for tensor in graph.input if tensor.name in captured]:
-        value = captured[asked.name].numpy()
-        graph.initializer.append(onnx.numpy_helper.from_array(value, asked.name))
-        graph.input.remove(asked)
+    first = len(function.inputs) - len(values)
+    names = [tensor.name for tensor in function.inputs[first:]]
+    captured = dict(zip(names, values, strict=True))
+    asked = [tensor for tensor in graph.input if tensor.name in captured]
+    for tensor in asked:
+        value = captured[tensor.name].numpy()
+        constant = onnx.numpy_helper.from_array(value, tensor.name)
+        graph.initializer.append(constant)
+        graph.input.remove(tensor)
 
 
 def _no_conversion(form: str, chunk: Chunk, error: Exception) -> ValueError:
     """Returns the error of a converter as one of `export`."""
     kinds = sorted({type(node.rule.layer).__name__ for node in chunk.plan.nodes})
-    message = " ".join(str(error).split())[:300]
+    words = str(error).split()
+    message = " ".join(words)[:300]
     return ValueError(
         f"format={form!r} cannot hold this model, of the layers {', '.join(kinds)}. "
         f"Its converter says: {message}"

@@ -60,7 +60,8 @@ class StreamedModel:
             f"{name}_output" if name in self.input_names else name
             for name in _output_names(model)
         ]
-        self._plan = plan(model, reserved=[*self.input_names, *self.output_names])
+        reserved = [*self.input_names, *self.output_names]
+        self._plan = plan(model, reserved)
         self._specs = self._plan.specs
         self.stride = self._plan.stride
 
@@ -102,7 +103,8 @@ class StreamedModel:
         masks = received.masks(self.model, mask, inputs[0])
         rows = inputs[0].shape[0]
         parts = received.cached(cache, self._specs, rows)
-        rows = ops.shape(inputs[0])[0] if rows is None else rows
+        if rows is None:
+            rows = ops.shape(inputs[0])[0]
         outputs, after = self._plan.run(inputs, masks, parts, rows)
         return self._packed(outputs), after
 
@@ -116,12 +118,14 @@ class StreamedModel:
         parts = received.cached(cache, self._specs, None)
         if not parts:
             return parts
-        batch_size = ops.shape(next(iter(parts.values())))[0]
+        first, *_ = parts.values()
+        batch_size = ops.shape(first)[0]
         anew = received.new_rows(rows, batch_size)
         begun = self.get_initial_cache(batch_size)
         after = {}
         for name, tensor in parts.items():
-            chosen = ops.reshape(anew, [-1] + [1] * (len(tensor.shape) - 1))
+            ones = [1] * (len(tensor.shape) - 1)
+            chosen = ops.reshape(anew, [-1, *ones])
             after[name] = ops.where(chosen, begun[name], tensor)
         return after
 
@@ -169,7 +173,9 @@ class StreamedModel:
             )
         from keras_trellis.models.streamed import formats
 
-        steps = self.stride if steps is None else arguments.positive("steps", steps)
+        if steps is None:
+            steps = self.stride
+        steps = arguments.positive("steps", steps)
         if steps % self.stride:
             raise ValueError(
                 f"`steps` must be a multiple of the model's stride, {self.stride}. "

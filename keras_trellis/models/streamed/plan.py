@@ -7,7 +7,7 @@ import dataclasses
 import itertools
 import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, NamedTuple
 
@@ -48,16 +48,19 @@ class Node(NamedTuple):
     def pack(self, cache: Mapping[str, Tensor], rows: Number) -> Any:
         """Returns its cache of the tensors with its names."""
         leaves = []
-        for name, spec in zip(self.names, keras.tree.flatten(self.cache), strict=True):
+        specs = keras.tree.flatten(self.cache)
+        for name, spec in zip(self.names, specs, strict=True):
             if name is None:
-                leaves.append(ops.zeros([rows, *spec.shape[1:]], spec.dtype))
+                shape = [rows, *spec.shape[1:]]
+                leaves.append(ops.zeros(shape, spec.dtype))
             else:
                 leaves.append(cache[name])
         return keras.tree.pack_sequence_as(self.cache, leaves)
 
     def unpack(self, cache: Any) -> dict[str, Tensor]:
         """Returns the tensors of its cache by their names."""
-        pairs = zip(self.names, keras.tree.flatten(cache), strict=True)
+        tensors = keras.tree.flatten(cache)
+        pairs = zip(self.names, tensors, strict=True)
         return {name: tensor for name, tensor in pairs if name is not None}
 
 
@@ -78,18 +81,24 @@ class Plan(NamedTuple):
     def stride(self) -> int:
         """The least number of steps after which every layer has taken whole steps."""
         strides = [signal.stride for node in self.nodes for signal in node.outputs]
-        return math.lcm(*(stride for stride in strides if stride is not None))
+        known = [stride for stride in strides if stride is not None]
+        return math.lcm(*known)
 
     @property
     def specs(self) -> dict[str, keras.KerasTensor]:
         """The tensors of the cache of one row, by name."""
-        return _merged(node.unpack(node.cache) for node in self.nodes)
+        specs: dict[str, keras.KerasTensor] = {}
+        for node in self.nodes:
+            specs |= node.unpack(node.cache)
+        return specs
 
     def get_initial_cache(self, batch_size: Number) -> dict[str, Tensor]:
         """Returns the cache before the first step."""
-        return _merged(
-            node.unpack(node.rule.get_initial_cache(batch_size)) for node in self.nodes
-        )
+        tensors: dict[str, Tensor] = {}
+        for node in self.nodes:
+            cache = node.rule.get_initial_cache(batch_size)
+            tensors |= node.unpack(cache)
+        return tensors
 
     def run(
         self,
@@ -120,13 +129,17 @@ class Plan(NamedTuple):
             mask = kwargs.pop("mask", None)
             if mask is None:
                 mask = _masks(node.args[0], values, valid)
-            stream = node.rule.stream_stepwise if stepwise else node.rule.stream
-            with _unchanged(node.rule.layer):
-                outputs, part = stream(node.pack(cache, rows), mask, *args, **kwargs)
+            rule = node.rule
+            stream = rule.stream_stepwise if stepwise else rule.stream
+            before = node.pack(cache, rows)
+            with _unchanged(rule.layer):
+                outputs, part = stream(before, mask, *args, **kwargs)
             after |= node.unpack(part)
             values |= _by_slot(node.outputs, keras.tree.flatten(outputs))
-            valid |= _by_slot(node.outputs, _output_masks(node, args, mask))
-        return [values[signal.slot] for signal in self.outputs], after
+            output_masks = _output_masks(node, args, mask)
+            valid |= _by_slot(node.outputs, output_masks)
+        outputs = [values[signal.slot] for signal in self.outputs]
+        return outputs, after
 
 
 def plan(model: keras.Model, reserved: Sequence[str]) -> Plan:
@@ -163,25 +176,27 @@ class _Planner:
         self, model: Graph, inputs: Sequence[Signal], path: tuple[str, ...] = ()
     ) -> list[Signal]:
         """Plans the calls of a model, and returns its outputs."""
-        known = dict(zip(map(id, model.inputs), inputs, strict=True))
+        known = _by_id(model.inputs, inputs)
         for call in model.calls:
             args, kwargs = _translated((call.args, call.kwargs), known)
+            names = (*path, call.layer.name)
             try:
-                outputs = self._call(call, args, kwargs, (*path, call.layer.name))
+                outputs = self._call(call, args, kwargs, names)
             except NotStreamableError as reason:
-                name = "/".join((*path, call.layer.name))
+                name = "/".join(names)
                 kind = type(call.layer).__name__
                 raise ValueError(
                     f"`model` cannot be streamed: its layer {name!r}, {kind}, {reason}."
                 ) from None
-            known |= zip(map(id, call.outputs), outputs, strict=True)
+            known |= _by_id(call.outputs, outputs)
         return [known[id(tensor)] for tensor in model.outputs]
 
     def _call(
         self, call: Call, args: Any, kwargs: Any, path: tuple[str, ...]
     ) -> list[Signal]:
         if is_graph(call.layer):
-            return self.run(graph(call.layer), _read(call.layer, args, kwargs), path)
+            inputs = _read(call.layer, args, kwargs)
+            return self.run(graph(call.layer), inputs, path)
         rule = rules.rule(call.layer, args, kwargs)
         first, *_ = signals((args, kwargs))
         count = len(call.outputs)
@@ -192,11 +207,17 @@ class _Planner:
             self.signal(tensor.shape, stride, rule.lead)
             for tensor, stride in zip(call.outputs, strides, strict=True)
         ]
-        cache = keras.tree.map_structure(_spec, rule.get_initial_cache(1))
-        names = self._names(path, cache)
-        kwargs = {key: value for key, value in kwargs.items() if key != "training"}
+        cache = rule.get_initial_cache(1)
+        cache = keras.tree.map_structure(_spec, cache)
         node = Node(
-            "/".join(path), rule, first.stride, args, kwargs, outputs, cache, names
+            path="/".join(path),
+            rule=rule,
+            stride=first.stride,
+            args=args,
+            kwargs={key: value for key, value in kwargs.items() if key != "training"},
+            outputs=outputs,
+            cache=cache,
+            names=self._names(path, cache),
         )
         self.nodes.append(node)
         return outputs
@@ -204,7 +225,8 @@ class _Planner:
     def _names(self, path: tuple[str, ...], cache: Any) -> list[str | None]:
         """Returns names of letters, digits and underscores, which all formats take."""
         names: list[str | None] = []
-        for wanted, spec in named(plain_name("_".join(path)), cache).items():
+        prefix = plain_name("_".join(path))
+        for wanted, spec in named(prefix, cache).items():
             name = None
             if math.prod(spec.shape):
                 name = another_name(wanted, self._taken)
@@ -221,7 +243,8 @@ def plain_name(name: str) -> str:
 def another_name(name: str, taken: set[str]) -> str:
     """Returns a name that is not taken. A layer that is called twice keeps two caches."""
     later = (f"{name}_call{number}" for number in itertools.count(2))
-    return next(free for free in itertools.chain([name], later) if free not in taken)
+    candidates = itertools.chain([name], later)
+    return next(free for free in candidates if free not in taken)
 
 
 def flat_inputs(model: keras.Model, values: Any) -> list[Any]:
@@ -240,7 +263,7 @@ def flat_inputs(model: keras.Model, values: Any) -> list[Any]:
 
 def _read(model: keras.Model, args: Any, kwargs: Any) -> list[Signal]:
     """Returns what a model inside of a model reads."""
-    others = {key: value for key, value in kwargs.items() if value and key != "mask"}
+    others = [key for key, value in kwargs.items() if value and key != "mask"]
     if len(args) != 1 or others:
         raise NotStreamableError("is called with more than its inputs and masks")
     read = flat_inputs(model, args[0])
@@ -252,10 +275,12 @@ def _read(model: keras.Model, args: Any, kwargs: Any) -> list[Signal]:
     if kwargs.get("mask") is None:
         return read
     masks = flat_inputs(model, kwargs["mask"])
-    return [
-        signal if mask is None else dataclasses.replace(signal, mask=mask)
-        for signal, mask in zip(read, masks, strict=True)
-    ]
+    masked = []
+    for signal, mask in zip(read, masks, strict=True):
+        if mask is not None:
+            signal = dataclasses.replace(signal, mask=mask)
+        masked.append(signal)
+    return masked
 
 
 def _unchanged(layer: Any) -> AbstractContextManager:
@@ -264,7 +289,8 @@ def _unchanged(layer: Any) -> AbstractContextManager:
     A recurrent cell of Keras draws masks of dropout, and advances its seed, at inference too.
     """
     variables = getattr(layer, "variables", [])
-    if len(variables) == len(getattr(layer, "weights", [])):
+    weights = getattr(layer, "weights", [])
+    if len(variables) == len(weights):
         return contextlib.nullcontext()
     values = [(variable, variable.value) for variable in variables]
     return keras.StatelessScope(state_mapping=values)
@@ -275,11 +301,21 @@ def _by_slot(signals: Sequence[Signal], values: Sequence[Any]) -> dict[int, Any]
     return dict(zip(slots, values, strict=True))
 
 
+def _by_id(
+    tensors: Sequence[keras.KerasTensor], signals: Sequence[Signal]
+) -> dict[int, Signal]:
+    """Returns signals by the identity of the symbolic tensors that they stand for."""
+    ids = map(id, tensors)
+    return dict(zip(ids, signals, strict=True))
+
+
 def _translated(arguments: Any, known: Mapping[int, Signal]) -> Any:
     """Returns arguments with the signals of symbolic tensors in their place."""
 
     def translate(leaf: Any) -> Any:
-        return known[id(leaf)] if isinstance(leaf, keras.KerasTensor) else leaf
+        if isinstance(leaf, keras.KerasTensor):
+            return known[id(leaf)]
+        return leaf
 
     return keras.tree.map_structure(translate, arguments)
 
@@ -288,7 +324,9 @@ def _filled(arguments: Any, values: Mapping[int, Any]) -> Any:
     """Returns arguments with the values of signals in their place."""
 
     def fill(leaf: Any) -> Any:
-        return values[leaf.slot] if isinstance(leaf, Signal) else leaf
+        if isinstance(leaf, Signal):
+            return values[leaf.slot]
+        return leaf
 
     return keras.tree.map_structure(fill, arguments)
 
@@ -299,7 +337,9 @@ def _masks(arguments: Any, values: Mapping[int, Any], valid: Mapping[int, Any]) 
     def mask(leaf: Any) -> Any:
         if not isinstance(leaf, Signal):
             return None
-        return values[leaf.mask.slot] if leaf.mask else valid[leaf.slot]
+        if leaf.mask:
+            return values[leaf.mask.slot]
+        return valid[leaf.slot]
 
     return keras.tree.map_structure(mask, arguments)
 
@@ -316,9 +356,6 @@ def _output_masks(node: Node, args: Any, mask: Any) -> list[Any]:
     if getattr(layer, "supports_masking", False):
         masks = keras.tree.flatten(layer.compute_mask(args[0], mask))
     # Stacked cells have one mask for the states of a cell.
-    missing = len(node.outputs) - len(masks)
-    return masks[: len(node.outputs)] + [None] * missing
-
-
-def _merged(dictionaries: Iterable[dict[str, Any]]) -> dict[str, Any]:
-    return {name: value for one in dictionaries for name, value in one.items()}
+    count = len(node.outputs)
+    missing = count - len(masks)
+    return masks[:count] + [None] * missing

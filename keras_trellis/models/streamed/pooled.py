@@ -37,7 +37,9 @@ class Pooled(Rule):
     def answer(self, pooled: Tensor) -> Tensor:
         """Returns `[B, C]` in the form of the layer's outputs."""
         pooled = ops.cast(pooled, self.layer.compute_dtype)
-        return ops.expand_dims(pooled, 1) if self.layer.keepdims else pooled
+        if self.layer.keepdims:
+            pooled = ops.expand_dims(pooled, 1)
+        return pooled
 
 
 class Mean(Pooled):
@@ -52,12 +54,15 @@ class Mean(Pooled):
         count = time_steps(inputs)
         if mask is not None:
             mask = ops.cast(mask, "bool")
-            inputs = ops.where(ops.expand_dims(mask, -1), inputs, 0)
+            valid = ops.expand_dims(mask, -1)
+            inputs = ops.where(valid, inputs, 0)
             count = ops.sum(ops.cast(mask, "int32"), axis=1)
-        dtype = cache["pooled"].dtype
-        total = cache["pooled"] + ops.sum(ops.cast(inputs, dtype), axis=1)
+        before = cache["pooled"]
+        inputs = ops.cast(inputs, before.dtype)
+        total = before + ops.sum(inputs, axis=1)
         steps = cache["steps"] + ops.cast(count, "int32")
-        mean = total / ops.cast(ops.expand_dims(steps, -1), dtype)
+        divisor = ops.expand_dims(steps, -1)
+        mean = total / ops.cast(divisor, before.dtype)
         return self.answer(mean), {"pooled": total, "steps": steps}
 
 
@@ -70,11 +75,14 @@ class Largest(Pooled):
         self, cache: dict[str, Tensor], mask: Any, inputs: Tensor
     ) -> tuple[Tensor, dict[str, Tensor]]:
         """Compares with the steps of the chunk."""
-        largest = ops.cast(ops.max(inputs, axis=1), cache["pooled"].dtype)
+        before = cache["pooled"]
+        largest = ops.max(inputs, axis=1)
+        largest = ops.cast(largest, before.dtype)
         begun = ops.expand_dims(cache["steps"] > 0, -1)
-        before = ops.where(begun, cache["pooled"], largest)
+        before = ops.where(begun, before, largest)
         largest = ops.maximum(before, largest)
-        steps = cache["steps"] + ops.cast(time_steps(inputs), "int32")
+        count = ops.cast(time_steps(inputs), "int32")
+        steps = cache["steps"] + count
         return self.answer(largest), {"pooled": largest, "steps": steps}
 
 

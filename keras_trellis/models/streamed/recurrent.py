@@ -51,7 +51,8 @@ class Cached(Rule):
     def output_strides(self, stride: int, count: int) -> list[int | None]:
         """Returns the stride of the outputs, and that states are answers."""
         first = stride if self._returns_all else None
-        return [first, *[None] * (count - 1)]
+        answers = [None] * (count - 1)
+        return [first, *answers]
 
     def get_initial_cache(self, batch_size: Number) -> Any:
         """Returns the layer's."""
@@ -59,34 +60,51 @@ class Cached(Rule):
 
     def stream(self, cache: Any, mask: Any, inputs: Any) -> tuple[Any, Any]:
         """Continues the sequences; without `return_sequences` the answer is the last output."""
-        steps = keras.tree.flatten(inputs)[0].shape[1]
-        outputs, cache = self.streaming_layer(steps).stream(inputs, cache, mask)
-        if mask is not None and getattr(self.layer, "zero_output_for_mask", False):
+        layer = self.streaming_layer(_num_steps(inputs))
+        outputs, cache = layer.stream(inputs, cache, mask)
+        zeros_masked = getattr(self.layer, "zero_output_for_mask", False)
+        if zeros_masked and mask is not None:
             outputs = masks.zero_masked(outputs, masks.flat(mask))
         if not self._returns_all:
             outputs = outputs[:, -1]
         if self._states:
-            return (outputs, *cached_state(cache)[: self._states]), cache
+            states = cached_state(cache)[: self._states]
+            return (outputs, *states), cache
         return outputs, cache
 
     def stream_stepwise(self, cache: Any, mask: Any, inputs: Any) -> tuple[Any, Any]:
         """Takes one step after the other."""
         outputs = []
         states: list[Any] = []
-        for time in range(keras.tree.flatten(inputs)[0].shape[1]):
-            now, valid = _at(inputs, time), _at(mask, time)
-            results, cache = self.stream(cache, valid, now)
-            output, *states = results if self._states else (results,)
+        for time in range(_num_steps(inputs)):
+            now = _at(inputs, time)
+            valid = _at(mask, time)
+            output, cache = self.stream(cache, valid, now)
+            if self._states:
+                output, *states = output
             outputs.append(output)
-        joined = ops.concatenate(outputs, axis=1) if self._returns_all else outputs[-1]
-        return (joined, *states) if self._states else joined, cache
+        if self._returns_all:
+            output = ops.concatenate(outputs, axis=1)
+        if self._states:
+            return (output, *states), cache
+        return output, cache
+
+
+def _num_steps(nest: Any) -> int:
+    """Returns the length of the sequences of a nest."""
+    first, *_ = keras.tree.flatten(nest)
+    return first.shape[1]
 
 
 def _at(nest: Any, time: int) -> Any:
     """Returns one step of the sequences of a nest; None stays None."""
-    return keras.tree.map_structure(
-        lambda x: None if x is None else x[:, time : time + 1], nest
-    )
+
+    def step(sequences: Tensor | None) -> Tensor | None:
+        if sequences is None:
+            return None
+        return sequences[:, time : time + 1]
+
+    return keras.tree.map_structure(step, nest)
 
 
 class Recurrent(Cached):
@@ -98,19 +116,24 @@ class Recurrent(Cached):
         super().__init__(layer, inputs, *args, **kwargs)
         if len(inputs.shape) != 3:
             raise NotStreamableError("must read `[B, T, channels]`")
-        self._loop, self._step = (
-            _wrapped(layer, inputs.shape[2], unroll) for unroll in (False, True)
-        )
+        channels = inputs.shape[2]
+        self._loop = _wrapped(layer, channels, unroll=False)
+        self._step = _wrapped(layer, channels, unroll=True)
 
     def streaming_layer(self, steps: int | None) -> Any:
         """Returns the layer with a loop over time, and for a single step one without."""
-        return self._step if steps == 1 else self._loop
+        if steps == 1:
+            return self._step
+        return self._loop
 
 
 def _wrapped(layer: Any, channels: int | None, unroll: bool) -> RecurrentLayer:
     """Returns the cells of a recurrent layer, which stays as it is, with the protocol."""
     rnn = layers.RNN(
-        layer.cell, unroll=unroll, name=layer.name, dtype=layer.dtype_policy
+        layer.cell,
+        unroll=unroll,
+        name=layer.name,
+        dtype=layer.dtype_policy,
     )
     wrapped = RecurrentLayer(rnn, name=layer.name)
     wrapped.build((None, None, channels))
@@ -135,7 +158,8 @@ class Classified(Cached):
     def stream(self, cache: Any, mask: Any, inputs: Any) -> tuple[Tensor, Any]:
         """Continues the sequences and classifies what has been so far."""
         outputs, cache = super().stream(cache, mask, inputs)
-        return heads.at_least_float32(self.layer.dense(outputs)), cache
+        logits = self.layer.dense(outputs)
+        return heads.at_least_float32(logits), cache
 
 
 LAYERS: dict[type, Callable[..., Rule]] = {

@@ -65,8 +65,10 @@ def rule(layer: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Rule:
         if isinstance(layer, cls):
             raise NotStreamableError(reason)
     own = {key: kwargs[key] for key in kwargs if key not in ("mask", "training")}
-    made = _maker(layer, args)(layer, *args, **own)
-    if any(signal.lead for signal in read) and not isinstance(made, windows.Window):
+    maker = _maker(layer, args)
+    made = maker(layer, *args, **own)
+    has_lead = any(signal.lead for signal in read)
+    if has_lead and not isinstance(made, windows.Window):
         raise NotStreamableError("reads what a ZeroPadding1D returns, and is no window")
     return made
 

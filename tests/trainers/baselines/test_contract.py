@@ -50,6 +50,8 @@ def built(entry):
 drawn = test_contract.drawn
 inputs = test_contract.inputs
 passes = test_contract.passes
+graph = test_contract.graph
+differentiate = test_contract.differentiate
 differentiated = test_contract.differentiated
 
 
@@ -64,12 +66,15 @@ differentiated = test_contract.differentiated
     ],
     ids=lambda promise: promise.__name__,
 )
-def test_the_contract(promise, entry, built, inputs, passes, differentiated):
+def test_the_contract(
+    promise, entry, built, inputs, passes, differentiate, differentiated
+):
     given = {
         "entry": entry,
         "built": built,
         "inputs": inputs,
         "passes": passes,
+        "differentiate": differentiate,
         "differentiated": differentiated,
     }
     promise(**{name: given[name] for name in inspect.signature(promise).parameters})
