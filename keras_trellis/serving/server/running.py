@@ -50,7 +50,7 @@ def serve(
     def stop(*_: Any) -> None:
         server.should_exit = True
 
-    # uvicorn handles both itself while it runs, and raises what it has received once more at its end.
+    # uvicorn handles both while it runs, and raises what it has received once more at its end.
     numbers = (signal.SIGTERM, signal.SIGINT)
     before = [signal.signal(number, stop) for number in numbers]
     try:

@@ -1,4 +1,4 @@
-"""The page that the server shows: files without a build step, which fetch nothing from elsewhere."""
+"""The page that the server shows: files, which fetch nothing from elsewhere."""
 
 from __future__ import annotations
 
