@@ -99,7 +99,10 @@ setuptools.setup(
     long_description_content_type="text/markdown",
     license="Apache-2.0",
     packages=setuptools.find_packages(include=["keras_trellis", "keras_trellis.*"]),
-    package_data={"keras_trellis": ["py.typed"]},
+    package_data={
+        "keras_trellis": ["py.typed"],
+        "keras_trellis.serving.server.page": ["*.css", "*.html", "*.js"],
+    },
     entry_points={
         "console_scripts": [
             "keras-trellis = keras_trellis.serving.server.command:main",

@@ -15,27 +15,23 @@ TEXT = (
     "analysts had expected the bank to raise its dividend\n"
     "the violin player sold his shares in a podcast startup"
 )
-PROMPT = "the company said"
 WAIT = 120_000  # milliseconds
 
 
 def fill(page: sync_api.Page) -> None:
-    """Asks for the surprise of a text, and for a text."""
-    page.get_by_label("A text", exact=True).fill(TEXT)
-    page.get_by_role("button", name="Show the surprise").click()
-    page.locator("#tokens [role=listitem]").get_by_text("violin").hover(timeout=WAIT)
-    page.get_by_label("The text to go on from").fill(PROMPT)
+    """Lets the model read a text and go on from it, and chooses a token."""
+    page.locator("#text").fill(TEXT)
     page.get_by_label("Seed").fill("1")
     page.get_by_label("Length in tokens").fill("60")
-    page.get_by_role("button", name="Write").click()
-    done = page.locator("#generate-status").get_by_text("Done")
+    page.get_by_role("button", name="Write on").click()
+    done = page.locator("#status").get_by_text("Done")
     sync_api.expect(done).to_be_visible(timeout=WAIT)
-    page.locator("#tokens [role=listitem]").get_by_text("violin").hover()
+    page.get_by_role("option").get_by_text("violin").click()
 
 
 def draw(address: str, folder: Path) -> None:
     """Opens the page, uses it, and writes its pictures."""
-    with browser.open_page(address, viewport={"width": 900, "height": 1100}) as page:
+    with browser.open_page(address, viewport={"width": 1280, "height": 800}) as page:
         fill(page)
         page.emulate_media(color_scheme="light")
         page.screenshot(path=folder / "demo.png", full_page=True)

@@ -1,9 +1,10 @@
-"""Asks a language model on a server that speaks TensorFlow Serving's protocols.
+"""Asks a language model on a server: TensorFlow Serving, or that of `keras-trellis serve`.
 
     python -m trainers.client --server=localhost:8500 --model=NAME --prompt="the company"
     python -m trainers.client --server=localhost:8500 --model=NAME --mode=next --prompt="it is"
     python -m trainers.client --server=localhost:8500 --model=NAME --mode=score --prompt="it is so"
     python -m trainers.client --server=localhost:8501 --model=NAME --protocol=rest --prompt="it is"
+    python -m trainers.client --server=localhost:8000 --model=NAME --protocol=http --prompt="it is"
 
 The first prints a continuation of the prompt while the server writes it. docs/serving.md describes
 the other modes.
@@ -14,13 +15,15 @@ import math
 import re
 import secrets
 import sys
+from collections.abc import Iterator
 from typing import Any
 
 from absl import flags
 
 from trainers.cli import command, flag_errors
 from trainers.serving import remote, terminal
-from trainers.serving.writing import Sampling, generate, score, unknown
+from trainers.serving.server import Server
+from trainers.serving.writing import Sampling, Scores, Unknown, generate, score, unknown
 from trainers.tasks import names
 
 PROTOCOLS: dict[str, type[remote.Grpc | remote.Rest]] = {
@@ -28,8 +31,11 @@ PROTOCOLS: dict[str, type[remote.Grpc | remote.Rest]] = {
     "rest": remote.Rest,
 }
 
+_HTTP = "http"
+
 _INT32 = 2**31 - 1
 _HELP = {
+    "protocol": "grpc or rest of TensorFlow Serving; http of keras-trellis serve.",
     "mode": "generate: continue the prompt; next: list the likeliest next tokens; score: print how "
     "surprising each token is.",
     "temperature": "Divides the log-probabilities; 0 takes the likeliest token each time.",
@@ -39,14 +45,43 @@ _HELP = {
 }
 
 
+class _Signatures:
+    """What `Server` does, by the signatures of an export.
+
+    Args:
+        model: the model; all methods raise what it raises.
+    """
+
+    def __init__(self, model: remote.Model) -> None:
+        self._model = model
+
+    def generate(
+        self, prompt: str, sampling: Sampling, *, allow_unknown: bool = False
+    ) -> Iterator[str]:
+        return generate(self._model, prompt, sampling, allow_unknown=allow_unknown)
+
+    def next(self, prompt: str) -> tuple[list[tuple[str, float]], int]:
+        answer = self._model("serving_default", text=[prompt])
+        names = ("next_tokens", "next_probabilities")
+        pairs = zip(*(answer[name][0] for name in names), strict=True)
+        return list(pairs), int(answer["unknown"][0])
+
+    def score(self, text: str) -> Scores:
+        return score(self._model, text)
+
+    def unknown(self, text: str) -> Unknown:
+        return unknown(self._model, text)
+
+
+_Model = Server | _Signatures
+
+
 def define_flags(values: flags.FlagValues = flags.FLAGS) -> None:
     """Defines the command's flags."""
     own: dict[str, Any] = {"flag_values": values}
     flags.DEFINE_string("server", None, "The server's address, HOST:PORT.", **own)
     flags.DEFINE_string("model", None, "The model's name on the server.", **own)
-    flags.DEFINE_enum(
-        "protocol", "grpc", list(PROTOCOLS), "The protocol of the port.", **own
-    )
+    flags.DEFINE_enum("protocol", "grpc", [*PROTOCOLS, _HTTP], _HELP["protocol"], **own)
     flags.DEFINE_enum("mode", "generate", list(_MODES), _HELP["mode"], **own)
     flags.DEFINE_string("prompt", "", "The text; it begins a line.", **own)
     flags.DEFINE_float(
@@ -67,8 +102,12 @@ def run(argv: list[str], values: flags.FlagValues = flags.FLAGS) -> int:
 
 def _run(values: flags.FlagValues) -> None:
     _check(values)
-    transport = PROTOCOLS[values.protocol](values.server, values.model, values.deadline)
-    _MODES[values.mode](remote.Model(transport), values)
+    asked = (values.server, values.model, values.deadline)
+    if values.protocol == _HTTP:
+        model: _Model = Server(*asked)
+    else:
+        model = _Signatures(remote.Model(PROTOCOLS[values.protocol](*asked)))
+    _MODES[values.mode](model, values)
 
 
 def _check(values: flags.FlagValues) -> None:
@@ -97,31 +136,30 @@ def _check(values: flags.FlagValues) -> None:
     flag_errors.check_sampling(values.temperature, values.top_p)
 
 
-def _generate(model: remote.Model, values: flags.FlagValues) -> None:
+def _generate(model: _Model, values: flags.FlagValues) -> None:
     settings: dict[str, Any] = {name: values[name].value for name in Sampling._fields}
     if values.seed is None:
         settings["seed"] = secrets.randbits(63)
     sampling, allowed = Sampling(**settings), values.allow_unknown
-    pieces = generate(model, values.prompt, sampling, allow_unknown=allowed)
+    pieces = model.generate(values.prompt, sampling, allow_unknown=allowed)
     try:
         for piece in itertools.chain([values.prompt], pieces):
             print(terminal.text(piece), end="", flush=True)
     finally:
         print()  # an error must begin a line, too
-    counts = unknown(model, values.prompt)
+    counts = model.unknown(values.prompt)
     _warn(counts.tokens, str(counts.of))
 
 
-def _next(model: remote.Model, values: flags.FlagValues) -> None:
-    answer = model("serving_default", text=[values.prompt])
-    tokens, probabilities = answer["next_tokens"][0], answer["next_probabilities"][0]
-    for token, probability in zip(tokens, probabilities, strict=True):
+def _next(model: _Model, values: flags.FlagValues) -> None:
+    likeliest, unknown_words = model.next(values.prompt)
+    for token, probability in likeliest:
         print(f"{probability:8.4f}  {terminal.line(token)}")
-    _warn(int(answer["unknown"][0]))
+    _warn(unknown_words)
 
 
-def _score(model: remote.Model, values: flags.FlagValues) -> None:
-    scores = score(model, values.prompt)
+def _score(model: _Model, values: flags.FlagValues) -> None:
+    scores = model.score(values.prompt)
     for word, known, nll in zip(*scores, strict=True):
         print(f"{nll:8.4f}  {terminal.line(word)}{'' if known else '  (unknown)'}")
     count = len(scores.words)

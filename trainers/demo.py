@@ -2,18 +2,19 @@
 
     python -m trainers.demo --model=models/ptb-small
 
-The command prints the page's address. The page shows the newest version in the folder.
+The command serves the model as `keras-trellis serve` does, and opens the page in a browser.
 """
 
-import contextlib
-import ipaddress
+import sys
+import threading
+import webbrowser
+from pathlib import Path
 
-from absl import flags, logging
+from absl import flags
 
+from keras_trellis.serving.server import command as server
+from keras_trellis.serving.server.settings import Limits
 from trainers.cli import command, flag_errors
-from trainers.serving.page.served import ServedModel
-from trainers.serving.page.server import Page
-from trainers.training import stopping
 
 FLAGS = flags.FLAGS
 
@@ -38,7 +39,7 @@ def parse_flags(argv: list[str]) -> list[str]:
 
 
 def serve(model: str, host: str, port: int) -> None:
-    """Serves the page.
+    """Serves a model and its page.
 
     Args:
         model: the folder of an exported language model.
@@ -46,32 +47,27 @@ def serve(model: str, host: str, port: int) -> None:
         port: the port; 0: any free one.
 
     Raises:
-        ValueError, OSError: the folder has no language model, or the address cannot be used.
+        ValueError, OSError: the folder has no language model that the server runs, or the address
+            cannot be used.
+        ImportError: the extra `serve` is not installed.
     """
-    with _listening(host, port) as page:
-        with flag_errors.naming("model", "path"):
-            page.model = ServedModel(model)
-        address, number = page.server_address[:2]
-        if not ipaddress.ip_address(str(address)).is_loopback:
-            logging.warning(
-                "Whoever reaches %s can use the page; there is no password.", address
-            )
-        signals = stopping.StopSignals()
-        with signals, contextlib.suppress(stopping.StoppedError), signals.at_once():
-            name = f"[{host}]" if ":" in host else host
-            print(f"The page: http://{name}:{number}/ (Ctrl-C ends it)", flush=True)
-            page.serve_forever()
+    with flag_errors.naming("model", "path"):
+        key = server.read_key(None)
+        server.serve(Path(model), host, port, Limits(), key, _open)
 
 
-def _listening(host: str, port: int) -> Page:
+def _open(address: str) -> None:
+    """Opens a page where somebody looks on, and a browser has a window of its own."""
+    if not sys.stdout.isatty():
+        return
     try:
-        return Page(host, port)
-    except (OSError, UnicodeError) as error:
-        raise OSError(
-            f"the page cannot be served at --host={host} --port={port}: {error}"
-        ) from error
+        browser = webbrowser.get()
+    except webbrowser.Error:  # there is none
+        return
+    if type(browser) is not webbrowser.GenericBrowser:  # a browser of the terminal
+        threading.Thread(target=browser.open, args=[address], daemon=True).start()
 
 
 if __name__ == "__main__":
     define_flags()
-    command.start(main, parse_flags, computes=True)
+    command.start(main, parse_flags)

@@ -14,7 +14,10 @@ import time
 import urllib.request
 from pathlib import Path
 
+from playwright import sync_api
+
 from tests import ROOT
+from tools import browser
 
 PORT = 8000
 _PATIENCE = 30  # seconds for the server to start
@@ -53,6 +56,7 @@ def main(dist):
         server = subprocess.Popen(["bash", "-euc", f"exec {serve}"], cwd=folder)
         try:
             wait()
+            look()
             run(ask, folder)
             python = folder / "served" / "bin" / "python"
             subprocess.run([python, "-c", program], cwd=folder, check=True)
@@ -60,6 +64,13 @@ def main(dist):
             server.terminate()
             status = server.wait(60)
         assert status == 0, status
+
+
+def look():
+    """Opens the page, which must read its example."""
+    with browser.open_page(f"http://127.0.0.1:{PORT}/") as page:
+        status = page.locator("#status").get_by_text("Perplexity")
+        sync_api.expect(status).to_be_visible(timeout=1000 * _PATIENCE)
 
 
 def wait():

@@ -175,11 +175,13 @@ MODELS = {
     "words": Model(
         lambda: _language_model(9, _trellis()), ["<eos>", "<unk>", *"abcdef", "é"]
     ),
-    "page": Model(lambda: _of_random_weights(8, seed=0), PAGE_WORDS, {"facts": FACTS}),
+    "page": Model(
+        lambda: _of_random_weights(8, seed=0), PAGE_WORDS, {"facts": FACTS, **RUNTIME}
+    ),
     "page_characters": Model(
         lambda: _of_random_weights(5, seed=1),
         ["<eos>", " ", "a", "b", "<unk>"],
-        {"facts": FACTS},
+        RUNTIME,
     ),
 }
 VOCABULARIES = {

@@ -20,8 +20,10 @@ import requests
 import tensorflow as tf
 from absl import flags
 
+from keras_trellis.serving import runtime
 from tests.serving import batching, model_server, models
 from tests.serving.served import SECOND_FORM, SIGNATURES
+from tests.serving.serving import Server
 from trainers import client
 from trainers.serving import remote, writing
 
@@ -429,6 +431,55 @@ def test_what_was_written_stays_when_the_server_fails(
     assert output.err.count("\n") == 1 and "the server stops" in output.err
 
 
+@pytest.fixture(scope="module")
+def own_server(exports):
+    """Flags for `keras-trellis serve`, and the model that it serves."""
+    pytest.importorskip("fastapi", reason="the extra `serve` is not installed")
+    server = Server(exports["tied"].parent, KERAS_TRELLIS_KEY="k3y")
+    flags_of_it = ["--protocol=http", f"--server=127.0.0.1:{server.port}"]
+    yield [*flags_of_it, "--model=tied"], runtime.load(exports["tied"])
+    assert server.stop() == 0
+
+
+def test_our_own_server_is_asked_the_same(own_server, capsys, monkeypatch):
+    arguments, model = own_server
+    prompt = "a zz b"
+    run(*arguments, f"--prompt={prompt}", status=2)
+    assert "answered 401 Unauthorized for tied: the key" in capsys.readouterr().err
+    monkeypatch.setenv("KERAS_TRELLIS_KEY", "k3y")
+    sampling = {"temperature": 0.7, "top_k": 9, "top_p": 0.9, "seed": -5}
+    asked = [f"--{name}={value}" for name, value in sampling.items()]
+    run(*arguments, f"--prompt={prompt}", "--max_length=40", *asked)
+    text = model.complete([prompt], max_length=40, forbidden_ids=[-1], **sampling).text
+    output = capsys.readouterr()
+    assert output.out == f"{prompt}{text[0]}\n"
+    assert "1 of 3 words is unknown to the model" in output.err
+    run(*arguments, f"--prompt={prompt}", "--mode=score")
+    *lines, last = capsys.readouterr().out.splitlines()
+    nll = model.score([prompt]).nll[0]
+    np.testing.assert_allclose([float(s.split()[0]) for s in lines], nll, atol=1e-4)
+    assert lines[1].split()[1:] == ["zz", "(unknown)"]
+    assert float(last.split()[1]) == pytest.approx(np.exp(nll.mean()), abs=1e-3)
+    run(*arguments, f"--prompt={prompt}", "--mode=next")
+    rows = [line.split() for line in capsys.readouterr().out.splitlines()]
+    tokens, probabilities = model.next([prompt], 10)
+    assert [token for _, token in rows] == tokens[0]
+    found = [float(probability) for probability, _ in rows]
+    np.testing.assert_allclose(found, probabilities[0], atol=1e-4)
+
+
+def test_what_our_own_server_refuses_is_one_line(own_server, capsys, monkeypatch):
+    arguments, _ = own_server
+    monkeypatch.setenv("KERAS_TRELLIS_KEY", "k3y")
+    for wrong, message in (
+        (["--model=other"], "answered 404 Not Found for other: `model` must be 'tied'"),
+        (["--max_length=5000"], "`max_tokens` must be at most 4096"),
+    ):
+        run(*arguments, *wrong, status=2)
+        (line,) = capsys.readouterr().err.splitlines()
+        assert line.startswith("error: ") and message in line
+
+
 def test_unknown_flags_end_the_command(capsys):
     with pytest.raises(SystemExit) as ended:
         client.parse_flags(["client", "--sever=localhost:1"])
@@ -456,7 +507,8 @@ def test_the_pages_request_over_grpc(served, addresses, capsys):
 
 
 def test_the_pages_requests_over_rest(addresses):
-    (commands,), (answers,) = fenced("sh"), fenced("json")
+    (commands,) = (block for block in fenced("sh") if "localhost:8501" in block)
+    (answers,) = (block for block in fenced("json") if "predictions" in block)
     for command, answer in zip(
         commands.splitlines(), answers.splitlines(), strict=True
     ):
@@ -475,9 +527,8 @@ def _form(answer):
 
 
 def test_the_pages_table_has_every_signature(served):
-    rows = re.findall(
-        r"^\| `(\w+)` \| ([^|]*) \| ([^|]*) \|$", PAGE.read_text(), re.MULTILINE
-    )
+    section = PAGE.read_text().partition("\n## Signatures\n")[2].partition("\n## ")[0]
+    rows = re.findall(r"^\| `(\w+)` \| ([^|]*) \| ([^|]*) \|$", section, re.MULTILINE)
     table = {
         name: tensors
         for name, *tensors in rows

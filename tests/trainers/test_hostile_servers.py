@@ -3,6 +3,7 @@
 import contextlib
 import itertools
 import json
+import math
 import re
 import socket
 import threading
@@ -18,7 +19,7 @@ from tensorflow_serving.apis import get_model_metadata_pb2
 
 from tests.serving import model_server
 from trainers import client
-from trainers.serving import remote, writing
+from trainers.serving import remote, server, writing
 
 PROTOCOLS = client.PROTOCOLS
 CONTROL = re.compile(
@@ -457,3 +458,58 @@ def test_a_message_has_a_limit(compression, monkeypatch):
     large = predicted(tf.make_tensor_proto(np.zeros([2**19], np.float32)))
     with bytes_over_grpc(large, compression=compression) as transport:
         assert "answered RESOURCE_EXHAUSTED" in refusal(lambda: asked(transport))
+
+
+DESCRIBED = {"id": "m", "fingerprint": 1}
+GOOD = {"words": ["a"], "tokens": ["a"], "nll": [1.0]}
+PART = b'data: {"choices": [{"text": "a"}]}\n\n'
+
+
+@pytest.mark.parametrize(
+    ("mode", "body", "message"),
+    [
+        ("score", b"[]", "it is no JSON object"),
+        ("score", b"<html>", "malformed answer"),
+        ("score", {"scores": []}, "its `scores` is not for one text"),
+        ("score", {"scores": [{**GOOD, "nll": [math.nan]}]}, "must be finite"),
+        ("score", {"scores": [{**GOOD, "nll": [True]}]}, "must be finite"),
+        ("score", {"scores": [{**GOOD, "words": [3]}]}, "`words` are no texts"),
+        ("score", {"scores": [{**GOOD, "words": []}]}, "must have one length"),
+        ("next", {"next": [[{"token": 1, "log_prob": 0}]]}, "it has no `token`, a str"),
+        ("generate", PART, "the text breaks off"),
+        ("generate", PART + b"data: {\n\n", "malformed answer"),
+        (
+            "generate",
+            b'data: {"error": {"message": "\\u001b[2J"}}\n\n',
+            "answered an error",
+        ),
+        ("generate", PART * 100_000, "it sends more than 1,000,000 bytes"),
+    ],
+)
+def test_what_our_own_server_would_not_answer(mode, body, message, monkeypatch, capsys):
+    monkeypatch.setattr(server, "MOST_BYTES", 1_000_000)
+    body = body if isinstance(body, bytes) else json.dumps(body).encode()
+
+    def talk(connection, number):
+        answer = body if number else json.dumps(DESCRIBED).encode()
+        connection.sendall(http_of(answer))
+        connection.shutdown(socket.SHUT_WR)
+        while connection.recv(2**16):  # else what is unread would break the answer
+            pass
+
+    with talking(talk) as (address, _):
+        line = [f"--server={address}", "--model=m", "--protocol=http", f"--mode={mode}"]
+        values = flags.FlagValues()
+        client.define_flags(values)
+        assert client.run(values(["client", *line]), values) == 2
+    output = capsys.readouterr()
+    assert message in output.err and not CONTROL.search(output.out + output.err)
+    assert output.err.count("\n") == 1
+
+
+def test_another_server_is_not_taken_for_our_own():
+    with (
+        talking(lambda connection, _: connection.sendall(http_of(b"{}"))) as (where, _),
+        pytest.raises(remote.RemoteError, match="is not that of `keras-trellis serve`"),
+    ):
+        server.Server(where, "m", 30)

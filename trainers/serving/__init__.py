@@ -1,1 +1,1 @@
-"""Served models: clients, and the page of `trainers.demo`."""
+"""Served models: clients, and exports in this process."""

@@ -206,14 +206,16 @@ class Rest(Transport):
         data = None if body is None else json.dumps(body).encode()
         try:
             status, reason, content = exchange.ask(
-                method, self.address, path, data, self.deadline, MOST_BYTES
+                exchange.Asked(
+                    method, self.address, path, data, self.deadline, MOST_BYTES
+                )
             )
         except TimeoutError:
             raise self.too_late() from None
         except exchange.AnswerError as error:
             raise self.unreachable(error) from None
         if status != http.HTTPStatus.OK:  # a redirect too: it is not followed
-            raise self.refused(f"{status} {reason}", _error_message(content))
+            raise self.refused(f"{status} {reason}", error_message(content))
         try:
             return json.loads(content.decode())
         except (ValueError, RecursionError) as error:
@@ -395,10 +397,11 @@ def _array(value: Any, dtype: str) -> np.ndarray:
     return cast
 
 
-def _error_message(body: bytes) -> str:
+def error_message(body: bytes) -> str:
     """Returns the message of an error's body, which the server does not always make JSON of."""
     text = body.decode(errors="replace")
     try:
-        return str(json.loads(text)["error"])
+        error = json.loads(text)["error"]
+        return str(error["message"] if isinstance(error, dict) else error)
     except (ValueError, KeyError, TypeError, RecursionError):
         return text

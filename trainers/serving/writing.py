@@ -1,4 +1,4 @@
-"""What a served language model writes and scores, on a server or in this process."""
+"""What a language model writes and scores by the signatures of its export."""
 
 from collections.abc import Iterator
 from typing import Any, NamedTuple, Protocol
@@ -13,7 +13,7 @@ _UNKNOWN, _NOTHING = -1, -2
 
 
 class Asked(Protocol):
-    """A served model: `remote.Model` or `page.served.ServedModel`.
+    """A model that answers by the signatures of its export: `remote.Model`.
 
     Attributes:
         signatures: the names of its signatures.

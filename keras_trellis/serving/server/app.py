@@ -1,4 +1,4 @@
-"""The API: `/v1` as OpenAI's clients speak it, and scores, next tokens and tokens."""
+"""The API: `/v1` as OpenAI's clients speak it, and scores, next tokens and tokens; and the page."""
 
 from __future__ import annotations
 
@@ -15,9 +15,14 @@ from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
-from starlette.responses import JSONResponse, Response, StreamingResponse
+from starlette.responses import (
+    FileResponse,
+    JSONResponse,
+    Response,
+    StreamingResponse,
+)
 
-from keras_trellis.serving.server import answers, schemas
+from keras_trellis.serving.server import answers, page, schemas
 from keras_trellis.serving.server.answers import Choice, Json
 from keras_trellis.serving.server.errors import ApiError, validation_error
 from keras_trellis.serving.server.guard import ClientGoneError, Guard, Listener
@@ -34,8 +39,11 @@ _ERRORS: dict[int | str, dict[str, Any]] = {
 
 
 def _responses(path: str) -> dict[int | str, dict[str, Any]]:
-    example = {"application/json": {"example": schemas.ANSWERS[path]}}
-    return {200: {"content": example}, **_ERRORS}
+    return {200: _example(path), **_ERRORS}
+
+
+def _example(path: str) -> dict[str, Any]:
+    return {"content": {"application/json": {"example": schemas.ANSWERS[path]}}}
 
 
 def make_app(service: Service, key: str | None, local: bool) -> Guard:
@@ -61,6 +69,7 @@ def make_app(service: Service, key: str | None, local: bool) -> Guard:
     _add_openai(app, service)
     _add_texts(app, service)
     _add_state(app, service)
+    _add_page(app)
     _describe_errors(app)
     return Guard(app, service.limits, key, local, service.metrics.answered)
 
@@ -189,6 +198,14 @@ def _add_texts(app: FastAPI, service: Service) -> None:
 
 
 def _add_state(app: FastAPI, service: Service) -> None:
+    @app.get("/card", responses={200: _example("/card")})
+    async def card() -> JSONResponse:
+        """Tells what the model card says of the model."""
+        served = service.versions.current
+        facts = await run_in_threadpool(page.facts, served.folder)
+        version = {"model": service.name, "version": served.number}
+        return JSONResponse({**version, "facts": facts})
+
     @app.get("/healthz", responses={503: {"description": "It needs a restart."}})
     async def healthz() -> JSONResponse:
         """Tells whether the model is at work, or needs a restart."""
@@ -209,6 +226,16 @@ def _add_state(app: FastAPI, service: Service) -> None:
             service.metrics.text(),
             media_type="text/plain; version=0.0.4; charset=utf-8",
         )
+
+
+def _add_page(app: FastAPI) -> None:
+    def add(path: str, name: str, kind: str) -> None:
+        @app.get(path, include_in_schema=False)
+        async def file() -> Response:
+            return FileResponse(page.path_of(name), 200, page.HEADERS, kind)
+
+    for path, (name, kind) in page.FILES.items():
+        add(path, name, kind)
 
 
 async def _streamed(
@@ -312,6 +339,7 @@ def _described(service: Service) -> Json:
         "vocabulary_size": served.model.vocabulary_size,
         "max_prompt_tokens": service.limits.prompt_tokens,
         "max_tokens": service.limits.new_tokens,
+        "max_alternatives": service.limits.alternatives,
     }
 
 

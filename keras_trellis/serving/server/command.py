@@ -10,7 +10,7 @@ import ipaddress
 import os
 import socket
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from keras_trellis.serving.manifest import ManifestError
@@ -34,7 +34,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     _add_flags(serving)
     options = parser.parse_args(arguments)
     try:
-        _serve(options, settings.from_flags(options))
+        limits, key = settings.from_flags(options), read_key(options.key_file)
+        serve(options.model, options.host, options.port, limits, key)
     except (ManifestError, ValueError, OSError, ImportError) as error:
         print(f"keras-trellis: {error}", file=sys.stderr)
         return _REFUSED
@@ -61,21 +62,49 @@ def _add_flags(parser: argparse.ArgumentParser) -> None:
     settings.add_flags(parser)
 
 
-def _serve(options: argparse.Namespace, limits: Limits) -> None:
+def serve(
+    model: Path,
+    host: str,
+    port: int,
+    limits: Limits,
+    key: str | None,
+    ready: Callable[[str], None] = lambda address: None,
+) -> None:
+    """Serves a model until SIGTERM or SIGINT.
+
+    Args:
+        model: the folder of a model, or of one of its versions.
+        host: the name or address to listen at.
+        port: the port; 0: any free one.
+        limits: what the server takes on.
+        key: what requests must send; None: nothing.
+        ready: takes the address of the page when the server answers.
+
+    Raises:
+        ManifestError: there is no version that can be served.
+        ValueError, OSError: the address cannot be used.
+        ImportError: the extra `serve` is not installed.
+    """
     running, service_class = _imported()
-    key = _key(options.key_file)
-    with _listening(options.host, options.port) as listening:
+    with _listening(host, port) as listening:
         address, port = listening.getsockname()[:2]
         local = ipaddress.ip_address(address).is_loopback
         _allow_files(limits.connections + _FILES)
-        service = service_class(options.model, limits, _say)
-        name = f"[{options.host}]" if ":" in options.host else options.host
-        version = service.versions.current.number
-        _say(f"{service.name}, version {version}: http://{name}:{port}/v1")
-        print(f"limits, each a flag:\n{limits}", flush=True)
-        if key is None and not local:
-            _say(f"whoever reaches {address} may ask: set {KEY}, or --key-file")
-        running.serve(service, listening, key, local)
+        service = service_class(model, limits, _say)
+        name = f"[{host}]" if ":" in host else host
+        page = f"http://{name}:{port}/"
+
+        def begin() -> None:
+            version = service.versions.current.number
+            _say(
+                f"{service.name}, version {version}: {page}v1, and in a browser {page}"
+            )
+            print(f"limits, each a flag:\n{limits}", flush=True)
+            if key is None and not local:
+                _say(f"whoever reaches {address} may ask: set {KEY}, or --key-file")
+            ready(page)
+
+        running.serve(service, listening, key, local, begin)
 
 
 def _imported():
@@ -94,7 +123,7 @@ def _imported():
     return running, Service
 
 
-def _key(path: Path | None) -> str | None:
+def read_key(path: Path | None) -> str | None:
     """Returns the key of a file, or of the environment; None: there is none.
 
     Raises:

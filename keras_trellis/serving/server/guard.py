@@ -12,11 +12,12 @@ from urllib.parse import urlsplit
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from keras_trellis.serving.server import page
 from keras_trellis.serving.server.errors import ApiError, late
 from keras_trellis.serving.server.settings import Limits
 
-OPEN = ("/healthz", "/readyz")
-"""Paths that are answered without a key."""
+OPEN = frozenset({"/healthz", "/readyz", *page.FILES})
+"""Paths that are answered without a key; the page asks for it."""
 
 
 _LEEWAY = 2.0  # seconds for a step to end that began before a deadline

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import signal
 import socket
+from collections.abc import Callable
 from typing import Any
 
 import uvicorn
@@ -17,7 +18,11 @@ _ABORTED_AFTER = 2.0  # seconds after `grace`, for answers that nobody reads
 
 
 def serve(
-    service: Service, listening: socket.socket, key: str | None, local: bool
+    service: Service,
+    listening: socket.socket,
+    key: str | None,
+    local: bool,
+    ready: Callable[[], None],
 ) -> None:
     """Answers until SIGTERM or SIGINT, and then those requests that are open.
 
@@ -26,6 +31,7 @@ def serve(
         listening: the socket to listen at.
         key: what requests must send as a bearer's token; None: nothing.
         local: whether the socket is of this machine alone.
+        ready: is called when requests are answered, and a signal ends that.
     """
     limits = service.limits
     config = uvicorn.Config(
@@ -39,14 +45,19 @@ def serve(
         timeout_keep_alive=max(int(limits.arriving), 1),
         timeout_graceful_shutdown=int(limits.grace + 2 * _ABORTED_AFTER) + 1,
     )
-    # uvicorn raises the signals that it has received once more, when all is done.
-    before = signal.signal(signal.SIGTERM, lambda *_: None)
+    server = _Server(config, service, ready)
+
+    def stop(*_: Any) -> None:
+        server.should_exit = True
+
+    # uvicorn handles both while it runs, and raises what it has received once more at its end.
+    numbers = (signal.SIGTERM, signal.SIGINT)
+    before = [signal.signal(number, stop) for number in numbers]
     try:
-        _Server(config, service).run([listening])
-    except KeyboardInterrupt:
-        pass
+        server.run([listening])
     finally:
-        signal.signal(signal.SIGTERM, before)
+        for number, handler in zip(numbers, before, strict=True):
+            signal.signal(number, handler)
 
 
 class _Server(uvicorn.Server):
@@ -55,11 +66,20 @@ class _Server(uvicorn.Server):
     Args:
         config: uvicorn's.
         service: what answers.
+        ready: see `serve`.
     """
 
-    def __init__(self, config: uvicorn.Config, service: Service) -> None:
+    def __init__(
+        self, config: uvicorn.Config, service: Service, ready: Callable[[], None]
+    ) -> None:
         super().__init__(config)
         self._service = service
+        self._ready = ready
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Takes connections, and says so."""
+        await super().startup(sockets)
+        self._ready()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Takes no more connections, and waits for those that are open."""

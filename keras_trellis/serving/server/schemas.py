@@ -205,5 +205,10 @@ ANSWERS: dict[str, Any] = {
         "words": [["the", "zebra"]],
         "unknown": [1],
     },
+    "/card": {
+        "model": "pydoc",
+        "version": "1",
+        "facts": {"Trained on": "the documentation of Python"},
+    },
 }
 """An example of each answer; its numbers are made up."""

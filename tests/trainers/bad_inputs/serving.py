@@ -8,6 +8,7 @@ from tests.trainers.bad_inputs.folders import of, run
 from tests.trainers.bad_inputs.row import TASKS, Row, fifo, link, texts
 
 EXPORT = "--workdir=run --output=models/text"
+NO_EXPORT = "--model must be the folder of an export, or of one of its versions, with a file manifest.json. Received: --model={any}"
 
 ROWS = (
     Row("export", EXPORT, "run holds no run: config.json is missing; train one there first"),
@@ -55,21 +56,15 @@ ROWS = (
         "run has no trained weights yet: run/checkpoints/best.npz is missing", run(**{"config.json": of("ptb", "small_lstm_200")})),
     Row("export", "--workdir=run --output=models",
         "what is served classifies images, seq_mnist, permuted_mnist, seq_cifar10. Received: a run of adding, in run", run(**{"config.json": of("adding", "small")})),
-    Row("demo", "--model=models --port=0",
-        "--model must be a model's folder, with a version, a folder whose name is a number. Received: --model='models', which has none"),
+    Row("demo", "--model=models --port=0", NO_EXPORT),
     Row("demo", "--model= --port=0", "--model is missing"),
+    Row("demo", "--model=models --port=0", NO_EXPORT, {"models": "a file"}),
+    Row("demo", "--model=models --port=0", NO_EXPORT, {"models": link("nowhere")}),
+    Row("demo", "--model=models --port=0", NO_EXPORT, {"models/readme.txt": "no version"}),
+    Row("demo", "--model=models/1 --port=0", NO_EXPORT, {"models/1/saved_model.pb": b"damaged"}),
     Row("demo", "--model=models --port=0",
-        "--model must be a model's folder, in which each export is a new version. Received: --model='models', which is a file", {"models": "a file"}),
+        "{any}/models/1 has no manifest.json: it is no version of an export, or one of an earlier release; export the model again", {"models/1/notes.txt": b"no graph"}),
     Row("demo", "--model=models --port=0",
-        "--model must be a model's folder, with a version, a folder whose name is a number. Received: --model='models', which has none", {"models": link("nowhere")}),
-    Row("demo", "--model=models --port=0",
-        "--model must be a model's folder, with a version, a folder whose name is a number. Received: --model='models', which has none", {"models/readme.txt": "no version"}),
-    Row("demo", "--model=models/1 --port=0",
-        "--model must be a model's folder, in which each export is a new version. Received: --model='models/1', which is a SavedModel itself", {"models/1/saved_model.pb": b"damaged"}),
-    Row("demo", "--model=models --port=0",
-        "models/1 cannot be loaded: Cannot parse file b'models/1/saved_model.pb'{any}", {"models/1/saved_model.pb": b"damaged"}),
-    Row("demo", "--model=models --port=0",
-        "models/1 cannot be loaded: SavedModel file does not exist at: models/1/{any}", {"models/1/notes.txt": b"no graph"}),
-    Row("demo", "--model=models --port=0",
-        "models/1 cannot be loaded: SavedModel file does not exist at: models/1/{any}", {"models/1": "a file"}),
+        "{any}/models/1/manifest.json is damaged: {any}", {"models/1/manifest.json": b"damaged"}),
+    Row("demo", "--model=models --port=0", NO_EXPORT, {"models/1": "a file"}),
 )

@@ -204,9 +204,9 @@ ROWS = (
     Row("demo", "--model=models --port=http",
         "--port must be an integer from 0 to 65,535. Received: --port=http"),
     Row("demo", "--model=models --host=a..b --port=0",
-        "the page cannot be served at --host=a..b --port=0: encoding with 'idna' codec failed {any}"),
+        "--host=a..b --port=0: encoding with 'idna' codec failed {any}"),
     Row("demo", "--model=models --host= --port=0",
-        "the page cannot be served at --host= --port=0: {any}"),
+        "--host= --port=0: {any}"),
     Row("demo", "--model=models --host=8.8.8.8 --port=0",
-        "the page cannot be served at --host=8.8.8.8 --port=0: {any}"),
+        "--host=8.8.8.8 --port=0: {any}"),
 )

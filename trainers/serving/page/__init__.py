@@ -1,1 +1,0 @@
-"""The browser page of `python -m trainers.demo`."""
