@@ -42,15 +42,6 @@ class ExportedModel:
         self._module = module  # it owns the variables of the signatures
         _check_signatures(version, needed, module.signatures)
 
-    @property
-    def signatures(self) -> frozenset[str]:
-        """The names of the signatures."""
-        return frozenset(self._module.signatures)
-
-    def outputs(self, signature: str) -> frozenset[str]:
-        """Returns the names of a signature's outputs."""
-        return frozenset(self._module.signatures[signature].structured_outputs)
-
     def __call__(self, signature: str, **inputs: Any) -> dict[str, np.ndarray]:
         """Calls a signature.
 

@@ -159,6 +159,6 @@ ROWS = (
         "arguments must be flags, --FLAG=VALUE. Received: the company"),
     Row("client", "--server=localhost:8500 --model=ptb --mode=write",
         "--mode must be one of generate, next, score. Received: --mode=write"),
-    Row("client", "--server=localhost:8500 --model=ptb --protocol=http",
-        "--protocol must be one of grpc, rest. Received: --protocol=http"),
+    Row("client", "--server=localhost:8500 --model=ptb --protocol=https",
+        "--protocol must be one of grpc, rest, http. Received: --protocol=https"),
 )
