@@ -21,12 +21,10 @@ import tensorflow as tf
 from keras_trellis.engine.recurrence import empty_array, num_steps, time_loop
 from keras_trellis.types import Number
 
-MIN_STEPS = 64
-MAX_CHANNELS = 1024
-"""Blocks pay from so many steps on, and up to so many numbers in h, B * n.
-
-With more of them a turn of a loop is not what takes the time: the memory is.
-"""
+MIN_STEPS = 128  # Blocks pay from so many steps on,
+MAX_CHANNELS = (
+    2048  # and up to so many numbers in h, B * n: with more, memory takes the time.
+)
 
 
 def solve(
