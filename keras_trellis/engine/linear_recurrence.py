@@ -8,7 +8,8 @@ loops of sqrt(T) turns each:
 2. The loop over these steps gives h at the beginning of each block.
 3. All blocks go on side by side again, from there.
 
-The f are multiplied with one another, and nothing is divided. So each f may be any number, 0 too.
+The f are multiplied with one another, and nothing is divided. So f may be 0, and where
+|f| <= 1 no product of them grows.
 """
 
 from __future__ import annotations
@@ -21,10 +22,10 @@ import tensorflow as tf
 from keras_trellis.engine.recurrence import empty_array, num_steps, time_loop
 from keras_trellis.types import Number
 
-MIN_STEPS = 128  # Blocks pay from so many steps on,
-MAX_CHANNELS = (
-    2048  # and up to so many numbers in h, B * n: with more, memory takes the time.
-)
+# Blocks pay from so many steps on, and up to so many numbers in h, B * n. With more the memory is
+# what takes the time.
+MIN_STEPS = 128
+MAX_CHANNELS = 2048
 
 
 def solve(

@@ -24,7 +24,7 @@ if TYPE_CHECKING or backend.NAME == "tensorflow":
 def is_solved(step: Step, steps: int | None, *, training: bool, unroll: bool) -> bool:
     """Returns whether `run` computes a cell; otherwise a loop over its steps does.
 
-    A loop of JAX is as fast, and so is one of torch.
+    On JAX and torch the loop is faster.
 
     Args:
         step: one step of the cell.
