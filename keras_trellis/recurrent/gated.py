@@ -21,7 +21,7 @@ from keras_trellis.layers.inputs import (
     first_state,
     fitting_mask,
 )
-from keras_trellis.recurrent import cells
+from keras_trellis.recurrent import cells, linear
 from keras_trellis.recurrent.cell import GatedCell
 from keras_trellis.recurrent.loops import recur
 from keras_trellis.recurrent.steps import skipping
@@ -318,6 +318,9 @@ class GatedRNN(keras.layers.RNN):
     ) -> tuple[Tensor, State]:
         """Returns the outputs `[T, B, units]` and the last state; skips what is not valid."""
         step = self.cell.step
+        steps = now[0].shape[0]
+        if linear.is_solved(step, steps, training=training, unroll=self.unroll):
+            return linear.run(now, valid, state)
         if valid is not None:
             step = skipping(step)
             now = (*now, ops.expand_dims(swapped(valid), -1))

@@ -1,0 +1,156 @@
+"""First-order linear recurrences h_t = f_t * h_{t-1} + x_t, in blocks of steps.
+
+A loop over T steps computes T small products, one after another. On a CPU such a product takes less
+time than a turn of the loop. So T steps become about sqrt(T) blocks of sqrt(T) steps, and three
+loops of sqrt(T) turns each:
+
+1. All blocks go on side by side. Each becomes one step, h_end = F * h_begin + X.
+2. The loop over these steps gives h at the beginning of each block.
+3. All blocks go on side by side again, from there.
+
+The f are multiplied with one another, and nothing is divided. So f may be 0, and where
+|f| <= 1 no product of them grows.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import tensorflow as tf
+
+from keras_trellis.engine.recurrence import empty_array, num_steps, time_loop
+from keras_trellis.types import Number
+
+# Blocks pay from so many steps on, and up to so many numbers in h, B * n. With more the memory is
+# what takes the time.
+MIN_STEPS = 128
+MAX_CHANNELS = 2048
+
+
+def solve(
+    factors: tf.Tensor,
+    addends: tf.Tensor,
+    first: tf.Tensor,
+    *,
+    backwards: bool = False,
+) -> tf.Tensor:
+    """Returns h after each step of h_t = f_t * h_{t-1} + x_t, `[T, B, n]`.
+
+    The gradient is a recurrence of this kind, from the last step to the first. So it can be
+    differentiated too.
+
+    Args:
+        factors: f, `[T, B, n]` with T >= 1.
+        addends: x, `[T, B, n]`.
+        first: h before the first step, `[B, n]`.
+        backwards: whether it goes from the last step to the first: h_t = f_t * h_{t+1} + x_t.
+    """
+
+    @tf.custom_gradient
+    def run(factors: tf.Tensor, addends: tf.Tensor, first: tf.Tensor) -> Any:
+        states = _run(factors, addends, first, backwards)
+
+        def gradient(upstream: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+            # The gradient g of x: g_t = f_{t+1} * g_{t+1} + upstream_t.
+            nothing = tf.zeros_like(first)
+            following = _shifted(factors, nothing, not backwards)
+            by_addends = solve(following, upstream, nothing, backwards=not backwards)
+            by_factors = by_addends * _shifted(states, first, backwards)
+            begin = -1 if backwards else 0
+            return by_factors, by_addends, factors[begin] * by_addends[begin]
+
+        return states, gradient
+
+    return run(factors, addends, first)
+
+
+def block_size(steps: Number, channels: Number) -> Number:
+    """Returns how many steps make a block; 1: there are no blocks.
+
+    Args:
+        steps: T, an integer or a scalar.
+        channels: B * n, the same.
+    """
+    if isinstance(steps, int) and isinstance(channels, int):
+        pays = steps >= MIN_STEPS and channels <= MAX_CHANNELS
+        return math.isqrt(steps) if pays else 1
+    pays = (steps >= MIN_STEPS) & (channels <= MAX_CHANNELS)
+    root = tf.cast(tf.sqrt(tf.cast(steps, tf.float32)), tf.int32)
+    return tf.where(pays, root, 1)
+
+
+def _run(
+    factors: tf.Tensor, addends: tf.Tensor, first: tf.Tensor, backwards: bool
+) -> tf.Tensor:
+    """Returns what `solve` does, without its gradient."""
+    steps = num_steps([factors])
+    size = block_size(steps, _size(first, 0) * _size(first, 1))
+    if isinstance(size, int) and size == 1:
+        return _states(factors, addends, first, backwards)
+    # What is missing of the last block to be read comes after all steps.
+    missing = -steps % size
+    paddings = [[missing, 0] if backwards else [0, missing], [0, 0], [0, 0]]
+    factors = _cut(tf.pad(factors, paddings), size)
+    addends = _cut(tf.pad(addends, paddings), size)
+    ends = _states(*_as_steps(factors, addends, backwards), first, backwards)
+    begins = _shifted(ends, first, backwards)
+    states = _states(factors, addends, begins, backwards)
+    states = tf.transpose(states, [1, 0, 2, 3])
+    states = tf.reshape(states, [steps + missing, *tf.unstack(tf.shape(first))])
+    states = states[missing:] if backwards else states[:steps]
+    return tf.ensure_shape(states, [None, *first.shape])
+
+
+def _states(
+    factors: tf.Tensor, addends: tf.Tensor, first: tf.Tensor, backwards: bool
+) -> tf.Tensor:
+    """Returns h after each step, along the first axis, by a loop over it."""
+    steps = num_steps([factors])
+
+    def turn(time: tf.Tensor, state: tf.Tensor, written: tf.TensorArray) -> tuple:
+        place = steps - 1 - time if backwards else time
+        state = factors[place] * state + addends[place]
+        return time + 1, state, written.write(place, state)
+
+    start = (tf.constant(0), first, empty_array(steps, first.shape, first.dtype))
+    _, _, written = time_loop(steps, turn, start)
+    return written.stack()
+
+
+def _as_steps(
+    factors: tf.Tensor, addends: tf.Tensor, backwards: bool
+) -> tuple[tf.Tensor, tf.Tensor]:
+    """Returns F and X of each block, `[blocks, B, n]`, of blocks `[size, blocks, B, n]`."""
+    steps = num_steps([factors])
+
+    def turn(time: tf.Tensor, product: tf.Tensor, state: tf.Tensor) -> tuple:
+        factor = factors[steps - 1 - time if backwards else time]
+        addend = addends[steps - 1 - time if backwards else time]
+        return time + 1, factor * product, factor * state + addend
+
+    begin = -1 if backwards else 0
+    start = (tf.constant(1), factors[begin], addends[begin])
+    _, product, state = time_loop(steps, turn, start)
+    return product, state
+
+
+def _shifted(sequence: tf.Tensor, first: tf.Tensor, backwards: bool) -> tf.Tensor:
+    """Returns what stands one step earlier in `[T, B, n]`; `first` stands before it."""
+    if backwards:
+        return tf.concat([sequence[1:], first[None]], axis=0)
+    return tf.concat([first[None], sequence[:-1]], axis=0)
+
+
+def _cut(sequence: tf.Tensor, size: Number) -> tf.Tensor:
+    """Returns blocks of consecutive steps, `[size, blocks, B, n]`."""
+    rows, channels = _size(sequence, 1), _size(sequence, 2)
+    count = num_steps([sequence]) // size
+    blocks = tf.reshape(sequence, [count, size, rows, channels])
+    return tf.transpose(blocks, [1, 0, 2, 3])
+
+
+def _size(tensor: tf.Tensor, axis: int) -> Number:
+    """Returns a size, as an integer if it is known."""
+    known = tensor.shape[axis]
+    return tf.shape(tensor)[axis] if known is None else known

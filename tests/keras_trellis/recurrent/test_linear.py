@@ -1,0 +1,105 @@
+"""A linear recurrence in blocks of steps, against its cell in Keras's loop, and in chunks."""
+
+import functools
+
+import hypothesis
+import hypothesis.strategies as st
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from keras_trellis import recurrent
+from keras_trellis.engine import linear_recurrence
+from tests import nests
+
+TOLERANCES = {"float32": 1e-5, "float64": 1e-12}
+
+
+def make(units, dtype):
+    """A layer of random weights that returns all it has."""
+    flags = {"return_sequences": True, "return_state": True, "dtype": dtype}
+    layer = recurrent.TLSTM(units, **flags)
+    layer.build((None, None, units))
+    rng = np.random.default_rng(0)
+    for variable in layer.trainable_variables:
+        variable.assign(rng.normal(size=variable.shape))
+    return layer
+
+
+def draw(seed, rows, steps, units, dtype):
+    """Sequences, two states, and a mask."""
+    rng = np.random.default_rng(seed)
+    shapes = [(rows, steps, units), (rows, units), (rows, units)]
+    tensors = [rng.normal(size=shape).astype(dtype) for shape in shapes]
+    return *tensors, rng.random((rows, steps)) < rng.random()
+
+
+@functools.cache
+def graphs(units, dtype):
+    """The layer and its cell in Keras's loop, with gradients; of any size, traced once."""
+    layer = make(units, dtype)
+    loop = keras.layers.RNN(
+        layer.cell, return_sequences=True, return_state=True, dtype=dtype
+    )
+    loop.built = True
+    shapes = [(None, None, units), (None, units), (None, units)]
+    specs = [tf.TensorSpec(shape, dtype) for shape in shapes]
+
+    def graph(call):
+        @tf.function(input_signature=[*specs, tf.TensorSpec((None, None), tf.bool)])
+        def run(x, first, cell, mask):
+            sources = [x, first, cell, *(each.value for each in weights)]
+            with tf.GradientTape() as tape:
+                tape.watch(sources)
+                results = call(x, initial_state=[first, cell], mask=mask)
+                loss = sum(tf.reduce_mean(tf.sin(3 * result)) for result in results)
+            return *results, *tape.gradient(loss, sources)
+
+        return run
+
+    weights = layer.trainable_variables
+    return graph(functools.partial(layer, training=True)), graph(loop)
+
+
+@pytest.fixture(scope="module")
+def short_blocks():
+    """Blocks from four steps on, and for up to eight numbers in a state."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(linear_recurrence, "MIN_STEPS", 4)
+        patch.setattr(linear_recurrence, "MAX_CHANNELS", 8)
+        yield
+
+
+@hypothesis.given(
+    dtype=st.sampled_from([*TOLERANCES]),
+    units=st.sampled_from([1, 3]),
+    rows=st.integers(1, 4),
+    steps=st.integers(1, 40),
+    seed=st.integers(0, 2**32 - 1),
+)
+@hypothesis.settings(max_examples=40, deadline=None)
+def test_it_is_the_loop(short_blocks, dtype, units, rows, steps, seed):
+    inputs = draw(seed, rows, steps, units, dtype)
+    layer, loop = graphs(units, dtype)
+    tolerance = TOLERANCES[dtype]
+    nests.assert_close(layer(*inputs), loop(*inputs), tolerance=tolerance)
+
+
+@hypothesis.given(
+    cuts=st.lists(st.integers(0, 300), max_size=3), seed=st.integers(0, 2**32 - 1)
+)
+@hypothesis.example(cuts=[128, 129, 300], seed=0)
+@hypothesis.settings(max_examples=5, deadline=None)
+def test_chunks_are_one_pass(cuts, seed):
+    layer = make(2, "float64")
+    x, first, cell, mask = draw(seed, 2, 300, 2, "float64")
+    expected, *_ = layer(x, initial_state=[first, cell], mask=mask)
+    cache = layer.get_initial_cache(2, [first, cell])
+    outputs = []
+    bounds = [0, *sorted(cuts), 300]
+    for begin, end in zip(bounds, bounds[1:], strict=False):
+        chunk, cache = layer.stream(x[:, begin:end], cache, mask[:, begin:end])
+        outputs.append(chunk)
+    outputs = np.concatenate(outputs, axis=1)
+    np.testing.assert_allclose(outputs, expected, rtol=0, atol=1e-12)
