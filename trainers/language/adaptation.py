@@ -17,6 +17,7 @@ import tensorflow as tf
 import tqdm
 
 from keras_trellis.heads import at_least_float32
+from keras_trellis.types import Tensor
 from trainers.data import streams
 from trainers.language.evaluation import Score, head_epsilon
 from trainers.tasks.names import check_flag
@@ -108,18 +109,18 @@ class Recent(NamedTuple):
         count: the number of valid steps.
     """
 
-    features: tf.Tensor
-    targets: tf.Tensor
-    count: tf.Tensor
+    features: Tensor
+    targets: Tensor
+    count: Tensor
 
 
 def recall(
     cache: ContinuousCache,
     recent: Recent,
-    nll: tf.Tensor,
-    features: tf.Tensor,
-    targets: tf.Tensor,
-) -> tuple[tf.Tensor, Recent]:
+    nll: Tensor,
+    features: Tensor,
+    targets: Tensor,
+) -> tuple[Tensor, Recent]:
     """Mixes the cache's distribution into the nll of the time steps after those in it.
 
     Args:
@@ -155,7 +156,7 @@ def recall(
     return mixed, Recent(joined.features[last], joined.targets[last], joined.count)
 
 
-def _log_sum(scores: tf.Tensor, chosen: tf.Tensor) -> tf.Tensor:
+def _log_sum(scores: Tensor, chosen: Tensor) -> Tensor:
     """Returns log sum_j exp(scores_ij) over the chosen j of each i; minus infinity for none."""
     least = tf.constant(-math.inf, scores.dtype)
     return tf.reduce_logsumexp(tf.where(chosen, scores, least), 1)
@@ -207,8 +208,8 @@ class AdaptiveEvaluator:
         return np.concatenate(parts)
 
     def _score(
-        self, ids: tf.Tensor, targets: tf.Tensor, cache: Any, recent: Recent | None
-    ) -> tuple[tf.Tensor, Any, Recent | None]:
+        self, ids: Tensor, targets: Tensor, cache: Any, recent: Recent | None
+    ) -> tuple[Tensor, Any, Recent | None]:
         """Returns the nll `[n]` of a segment's targets `[1, n]`, and learns from it."""
         if self._descent:
             gradients, nll, features, cache = _gradients(
@@ -234,9 +235,7 @@ class AdaptiveEvaluator:
         return Recent(keys, tf.zeros([size], tf.int32), tf.constant(0))
 
 
-def _forward(
-    model: keras.Model, ids: tf.Tensor, targets: tf.Tensor, cache: Any
-) -> tuple:
+def _forward(model: keras.Model, ids: Tensor, targets: Tensor, cache: Any) -> tuple:
     """Returns the nll `[B, n]` and features `[B, n, E]` of a segment, and the cache after it."""
     features, cache = model.stream(ids, cache)
     table, how = model.embedding.embeddings, head_epsilon("exact", model)
@@ -244,9 +243,7 @@ def _forward(
     return nll, features, cache
 
 
-def _gradients(
-    model: keras.Model, ids: tf.Tensor, targets: tf.Tensor, cache: Any
-) -> tuple:
+def _gradients(model: keras.Model, ids: Tensor, targets: Tensor, cache: Any) -> tuple:
     """Returns the dense gradients of a segment's mean nll, and what `_forward` returns."""
     variables = [variable.value for variable in model.trainable_variables]
     with tf.GradientTape() as tape:
@@ -270,7 +267,7 @@ class _Descent:
         self._mean = tf.reduce_mean([tf.reduce_mean(scale) for scale in self._scales])
         self._settings = settings
 
-    def step(self, gradients: Sequence[tf.Tensor]) -> None:
+    def step(self, gradients: Sequence[Tensor]) -> None:
         """Moves each variable after a segment."""
         for variable, *values in zip(
             self._variables, gradients, self._trained, self._scales, strict=True
@@ -281,11 +278,11 @@ class _Descent:
     @tf.function(jit_compile=True, autograph=False)
     def _moved(
         self,
-        weights: tf.Tensor,
-        gradient: tf.Tensor,
-        trained: tf.Tensor,
-        scale: tf.Tensor,
-    ) -> tf.Tensor:
+        weights: Tensor,
+        gradient: Tensor,
+        trained: Tensor,
+        scale: Tensor,
+    ) -> Tensor:
         rate = self._settings.rate / (scale + EPSILON)
         decay = tf.minimum(self._settings.decay * scale / self._mean, 1)
         return weights - rate * gradient + decay * (trained - weights)
@@ -296,7 +293,7 @@ class _Descent:
             variable.assign(trained)
 
 
-def gradient_scales(model: keras.Model, train: np.ndarray) -> list[tf.Tensor]:
+def gradient_scales(model: keras.Model, train: np.ndarray) -> list[Tensor]:
     """Returns the root mean square of the gradients on training text, by variable.
 
     Args:

@@ -17,6 +17,7 @@ import tensorflow as tf
 
 from keras_trellis.heads import MixtureOfSoftmaxes
 from keras_trellis.models import passes
+from keras_trellis.types import Tensor
 from trainers.data import streams
 from trainers.tasks.measures import WORDS, Metric, Number, TokenMeasure
 
@@ -125,8 +126,8 @@ class Evaluator:
         return Score(nll, tokens, dict(zip(self._metrics, means, strict=True)))
 
     def _score(
-        self, ids: tf.Tensor, targets: tf.Tensor, scored: tf.Tensor, **how: Any
-    ) -> tuple[tf.Tensor, Any]:
+        self, ids: Tensor, targets: Tensor, scored: Tensor, **how: Any
+    ) -> tuple[Tensor, Any]:
         """Returns sums over the scored targets, of the nll first, and the past of the next ones."""
         if self._metrics:
             values, past = self._all(ids, targets, **how)
@@ -139,12 +140,12 @@ class Evaluator:
 
     def _all(
         self,
-        ids: tf.Tensor,
-        targets: tf.Tensor,
+        ids: Tensor,
+        targets: Tensor,
         cache: Any = None,
         initial_state: Any = None,
         **head_arguments: Any,
-    ) -> tuple[list[tf.Tensor], Any]:
+    ) -> tuple[list[Tensor], Any]:
         """Returns the nll and the metrics of each target, and the past of the next ones."""
         model = self._model
         outputs, past = passes.read(

@@ -17,13 +17,14 @@ from keras_trellis.export.companions import Companions
 from keras_trellis.export.fingerprint import fingerprint
 from keras_trellis.export.saving import Signature
 from keras_trellis.export.weights import Weights
+from keras_trellis.types import Tensor
 from trainers.data.recordings import Facts
 from trainers.sequences.models import sequence_layer
 from trainers.tasks import provenance, registry
 from trainers.time_series import experiment, models, objectives
 from trainers.training import runs
 
-Scale = Callable[[tf.Tensor], tf.Tensor]
+Scale = Callable[[Tensor], Tensor]
 """Scales sequences `[B, T, p]`."""
 
 _REFUSAL = "`keras_trellis.serving` runs language models, and classifiers of sequences"
@@ -118,7 +119,7 @@ def _outputs(model: TrellisClassifier, scaled: Scale) -> objectives.Outputs:
     """Returns what runs a classifier over windows."""
 
     @tf.function(autograph=False)
-    def run(window: tf.Tensor) -> tf.Tensor:
+    def run(window: Tensor) -> Tensor:
         mask = models.whole(window)
         return model(scaled(models.without_gaps(window, mask)), mask=mask)
 
@@ -155,7 +156,7 @@ class Endpoints:
         signature = Signature(self.answer, specs, example)
         return {"serving_default": signature, "serve": signature}
 
-    def answer(self, sequences: tf.Tensor, lengths: tf.Tensor) -> Tensors:
+    def answer(self, sequences: Tensor, lengths: Tensor) -> Tensors:
         """Answers recordings.
 
         Args:

@@ -10,6 +10,7 @@ import tensorflow as tf
 from ml_collections import ConfigDict
 
 from keras_trellis import TrellisClassifier
+from keras_trellis.types import Tensor
 from trainers.data.recordings import Facts, by_length
 from trainers.models import layers
 from trainers.models.kinds import Batch
@@ -90,10 +91,10 @@ def need(config: ConfigDict, facts: Facts) -> memory.Need:
 
 def run(
     model: keras.Sequential,
-    sequences: tf.Tensor,
-    mask: tf.Tensor | None = None,
+    sequences: Tensor,
+    mask: Tensor | None = None,
     training: bool = False,
-) -> tf.Tensor:
+) -> Tensor:
     """Returns the outputs of sequences.
 
     Args:
@@ -121,14 +122,14 @@ def parts(model: keras.Sequential) -> tuple[list[Any], Any, list[Any]]:
     return model.layers[:place], layer, model.layers[place + 1 :]
 
 
-def whole(sequences: tf.Tensor) -> tf.Tensor:
+def whole(sequences: Tensor) -> Tensor:
     """Returns the mask `[B, T]` of the steps that have all of their channels."""
     return tf.reduce_all(tf.math.is_finite(sequences), -1)
 
 
 def run_windows(
-    model: keras.Sequential, windows: tf.Tensor, gaps: bool, training: bool = False
-) -> tf.Tensor:
+    model: keras.Sequential, windows: Tensor, gaps: bool, training: bool = False
+) -> Tensor:
     """Returns the outputs of windows `[B, W, p]`, whose steps with NaN are skipped.
 
     Args:
@@ -143,7 +144,7 @@ def run_windows(
     return run(model, without_gaps(windows, mask), mask, training)
 
 
-def without_gaps(sequences: tf.Tensor, mask: tf.Tensor) -> tf.Tensor:
+def without_gaps(sequences: Tensor, mask: Tensor) -> Tensor:
     """Returns sequences with zeros at the steps that are skipped: NaN would reach gradients."""
     return tf.where(mask[..., None], sequences, 0.0)
 
@@ -204,21 +205,21 @@ class Runner:
             outputs.append(output.numpy())
         return np.concatenate(outputs, 1)
 
-    def _advance(self, chunk: tf.Tensor, cache: Any) -> tuple[tf.Tensor, Any]:
+    def _advance(self, chunk: Tensor, cache: Any) -> tuple[Tensor, Any]:
         mask = whole(chunk)
         inputs = _through(self._before, without_gaps(chunk, mask))
         features, cache = self._layer.stream(inputs, cache, mask)
         return _through(self._after, features), cache
 
 
-def _through(parts: Sequence[Callable], tensor: tf.Tensor) -> tf.Tensor:
+def _through(parts: Sequence[Callable], tensor: Tensor) -> Tensor:
     """Returns what layers make of a tensor, one after the other, without dropout."""
     for part in parts:
         tensor = part(tensor)
     return tensor
 
 
-def scaled_steps(sequences: tf.Tensor, facts: Facts) -> tf.Tensor:
+def scaled_steps(sequences: Tensor, facts: Facts) -> Tensor:
     """Returns sequences `[..., p]` by the scaling of the training recordings."""
     mean, deviation = (
         np.array(values, "float32") for values in (facts.mean, facts.deviation)
@@ -228,7 +229,7 @@ def scaled_steps(sequences: tf.Tensor, facts: Facts) -> tf.Tensor:
 
 def classifier(
     model: keras.Sequential, facts: Facts
-) -> tuple[TrellisClassifier, Callable[[tf.Tensor], tf.Tensor]]:
+) -> tuple[TrellisClassifier, Callable[[Tensor], Tensor]]:
     """Returns a model of one class for each recording without what comes before its layer.
 
     Args:
@@ -247,7 +248,7 @@ def classifier(
     before = [part for part in model.layers if part.name == "projection"]
     weights = [part.get_weights() for part in before]
 
-    def scaled(sequences: tf.Tensor) -> tf.Tensor:
+    def scaled(sequences: Tensor) -> Tensor:
         sequences = scaled_steps(sequences, facts)
         for kernel, bias in weights:
             sequences = tf.tensordot(sequences, kernel, 1) + bias

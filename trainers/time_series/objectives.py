@@ -9,6 +9,7 @@ import numpy as np
 import tensorflow as tf
 from ml_collections import ConfigDict
 
+from keras_trellis.types import Tensor
 from trainers.data.recordings import NO_CLASS, Facts, Recording, SeriesData
 from trainers.time_series.models import scaled_steps, whole
 
@@ -25,9 +26,9 @@ class Terms(NamedTuple):
         hits: 1 where the answer is right, else 0; None if it is no class.
     """
 
-    losses: tf.Tensor
-    known: tf.Tensor
-    hits: tf.Tensor | None = None
+    losses: Tensor
+    known: Tensor
+    hits: Tensor | None = None
 
 
 class Score(NamedTuple):
@@ -69,7 +70,7 @@ class Objective:
     def __init__(self, config: ConfigDict, data: SeriesData) -> None:
         self._config, self._data, self._facts = config, data, data.facts
 
-    def terms(self, inputs: tf.Tensor, targets: tf.Tensor, outputs: tf.Tensor) -> Terms:
+    def terms(self, inputs: Tensor, targets: Tensor, outputs: Tensor) -> Terms:
         """Returns the losses of a batch of windows.
 
         Args:
@@ -103,7 +104,7 @@ class Classes(Objective):
 
     shares = ("accuracy",)
 
-    def terms(self, inputs: tf.Tensor, targets: tf.Tensor, outputs: tf.Tensor) -> Terms:
+    def terms(self, inputs: Tensor, targets: Tensor, outputs: Tensor) -> Terms:
         """Returns cross entropies and hits."""
         known = targets != NO_CLASS
         labels = tf.where(known, targets, 0)
@@ -163,7 +164,7 @@ class Numbers(Objective):
     number is the mean over its windows.
     """
 
-    def terms(self, inputs: tf.Tensor, targets: tf.Tensor, outputs: tf.Tensor) -> Terms:
+    def terms(self, inputs: Tensor, targets: Tensor, outputs: Tensor) -> Terms:
         """Returns squared errors."""
         known = tf.math.is_finite(targets)
         outputs = tf.reshape(outputs, tf.shape(targets))
@@ -207,7 +208,7 @@ class NextStep(Objective):
 
     shares = ("average_precision",)
 
-    def terms(self, inputs: tf.Tensor, targets: tf.Tensor, outputs: tf.Tensor) -> Terms:
+    def terms(self, inputs: Tensor, targets: Tensor, outputs: Tensor) -> Terms:
         """Returns the surprises of the steps that come after enough others."""
         return next_step_terms(self._facts, self._config.data.ahead, inputs, outputs)
 
@@ -262,9 +263,7 @@ OBJECTIVES: dict[str, type[Objective]] = {
 """What `SeriesTask.objective` names."""
 
 
-def next_step_terms(
-    facts: Facts, ahead: int, inputs: tf.Tensor, outputs: tf.Tensor
-) -> Terms:
+def next_step_terms(facts: Facts, ahead: int, inputs: Tensor, outputs: Tensor) -> Terms:
     """Returns the surprise of each step that comes after `ahead` others: `[B, T - ahead]`.
 
     Args:
@@ -294,7 +293,7 @@ def step_scores(
     return scores
 
 
-def surprises(later: tf.Tensor, outputs: tf.Tensor) -> tf.Tensor:
+def surprises(later: Tensor, outputs: Tensor) -> Tensor:
     """Returns negative log-likelihoods of steps `[..., p]`, nats a channel: `[...]`.
 
     Args:
