@@ -33,6 +33,7 @@ def solve(
     addends: tf.Tensor,
     first: tf.Tensor,
     *,
+    training: bool,
     backwards: bool = False,
 ) -> tf.Tensor:
     """Returns h after each step of h_t = f_t * h_{t-1} + x_t, `[T, B, n]`.
@@ -44,8 +45,12 @@ def solve(
         factors: f, `[T, B, n]` with T >= 1.
         addends: x, `[T, B, n]`.
         first: h before the first step, `[B, n]`.
+        training: whether the gradient is that recurrence; else it is TensorFlow's own of the loops,
+            and an exported graph holds no functions of a gradient.
         backwards: whether it goes from the last step to the first: h_t = f_t * h_{t+1} + x_t.
     """
+    if not training:
+        return _run(factors, addends, first, backwards)
 
     @tf.custom_gradient
     def run(factors: tf.Tensor, addends: tf.Tensor, first: tf.Tensor) -> Any:
@@ -55,7 +60,9 @@ def solve(
             # The gradient g of x: g_t = f_{t+1} * g_{t+1} + upstream_t.
             nothing = tf.zeros_like(first)
             following = _shifted(factors, nothing, not backwards)
-            by_addends = solve(following, upstream, nothing, backwards=not backwards)
+            by_addends = solve(
+                following, upstream, nothing, training=True, backwards=not backwards
+            )
             by_factors = by_addends * _shifted(states, first, backwards)
             begin = -1 if backwards else 0
             return by_factors, by_addends, factors[begin] * by_addends[begin]

@@ -320,7 +320,7 @@ class GatedRNN(keras.layers.RNN):
         step = self.cell.step
         steps = now[0].shape[0]
         if linear.is_solved(step, steps, training=training, unroll=self.unroll):
-            return linear.run(now, valid, state)
+            return linear.run(now, valid, state, training=training)
         if valid is not None:
             step = skipping(step)
             now = (*now, ops.expand_dims(swapped(valid), -1))

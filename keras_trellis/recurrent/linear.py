@@ -37,7 +37,9 @@ def is_solved(step: Step, steps: int | None, *, training: bool, unroll: bool) ->
     return training or not (unroll or steps == 1)
 
 
-def run(now: State, valid: Tensor | None, state: State) -> tuple[Tensor, State]:
+def run(
+    now: State, valid: Tensor | None, state: State, *, training: bool
+) -> tuple[Tensor, State]:
     """Runs a cell of `steps.t_lstm` over time.
 
     Args:
@@ -45,6 +47,7 @@ def run(now: State, valid: Tensor | None, state: State) -> tuple[Tensor, State]:
         valid: bool `[B, T]`; at another step the state stays, and the output before it is
             repeated, at first zeros. None: all steps are valid.
         state: c before the first step, `[B, n]`.
+        training: whether it is a training step.
 
     Returns:
         the outputs `[T, B, n]`, and c after the last step.
@@ -55,7 +58,8 @@ def run(now: State, valid: Tensor | None, state: State) -> tuple[Tensor, State]:
         is_valid = ops.expand_dims(swapped(valid), -1)
         keep = ops.where(is_valid, keep, 1)
         written = ops.where(is_valid, written, 0)
-    cells = ops.cast(solve(*map(at_least_float32, (keep, written, cell))), cell.dtype)
+    exact = map(at_least_float32, (keep, written, cell))
+    cells = ops.cast(solve(*exact, training=training), cell.dtype)
     outputs = read * cells
     if valid is not None:
         plan = masks.packing(valid)
