@@ -225,6 +225,7 @@ def test_unknown_words_are_marked(page):
         "nll": [1.0, 2.0, 3.0, 4.0],
         "ranks": [1, 2, 3, 4],
         "likeliest": likeliest,
+        "unknown": 2,
     }
     answer = {"scores": [score], "separator": " "}
     page.route("**/score", lambda route: route.fulfill(json=answer))
@@ -441,6 +442,21 @@ def test_the_text_comes_first_and_nothing_is_cut(page, width):
     else:
         assert output["x"] + output["width"] <= fields["x"]
     page.set_viewport_size(before)
+
+
+@in_browser
+def test_pieces_of_a_character_are_known(page, exports):
+    pieces = Server(exports["pieces"].parent)
+    tab = page.context.browser.new_page()
+    try:
+        tab.goto(f"http://127.0.0.1:{pieces.port}/")
+        status(tab)
+        read(tab, "the 日本")
+        assert tokens(tab).count() == 6
+        assert tab.locator("#unknown").text_content() == ""
+    finally:
+        tab.close()
+        assert pieces.stop() == 0
 
 
 @in_browser

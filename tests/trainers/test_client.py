@@ -468,6 +468,17 @@ def test_our_own_server_is_asked_the_same(own_server, capsys, monkeypatch):
     np.testing.assert_allclose(found, probabilities[0], atol=1e-4)
 
 
+def test_pieces_of_a_character_are_known(exports, capsys):
+    pytest.importorskip("fastapi", reason="the extra `serve` is not installed")
+    server = Server(exports["pieces"].parent)
+    flags_of_it = ["--protocol=http", f"--server=127.0.0.1:{server.port}"]
+    run(*flags_of_it, "--model=pieces", "--prompt=the 日本", "--mode=score")
+    output = capsys.readouterr()
+    assert server.stop() == 0
+    assert "of 6 tokens" in output.out
+    assert "unknown" not in output.out + output.err
+
+
 def test_what_our_own_server_refuses_is_one_line(own_server, capsys, monkeypatch):
     arguments, _ = own_server
     monkeypatch.setenv("KERAS_TRELLIS_KEY", "k3y")

@@ -81,8 +81,10 @@ class Server(Transport):
         nll = self._numbers(self._field(scores, "nll", list))
         if not len(words) == len(tokens) == len(nll):
             raise self.malformed("`words`, `tokens` and `nll` must have one length")
-        known = [word == token for word, token in zip(words, tokens, strict=True)]
-        return Scores(words, known, nll)
+        # A piece that is a part of a character is another text, and known.
+        all_known = self._field(scores, "unknown", int) == 0
+        pairs = zip(words, tokens, strict=True)
+        return Scores(words, [all_known or w == token for w, token in pairs], nll)
 
     def unknown(self, text: str) -> Unknown:
         """Counts a text's tokens that the vocabulary does not have."""

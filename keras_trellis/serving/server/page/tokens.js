@@ -17,14 +17,14 @@ export const shown = (piece, separator) =>
 const pieceOf = (word, before, separator) =>
   word === END ? "\n" : before === END ? word : separator + word;
 
-// Of an answer of /score.
-export function scored({ tokens, words, nll, ranks, likeliest }, separator) {
+// Of an answer of /score; `unknown` counts. A piece that is a part of a character is another text, and known.
+export function scored({ tokens, words, nll, ranks, likeliest, unknown }, separator) {
   return words.map((word, index) => {
     const before = index ? tokens[index - 1] : END;
     return {
       piece: pieceOf(word, before, separator),
       word,
-      unknown: word !== tokens[index],
+      unknown: unknown > 0 && word !== tokens[index],
       nll: nll[index],
       rank: ranks[index],
       likeliest: likeliest[index].map(({ token, log_prob }) =>
