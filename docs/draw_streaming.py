@@ -51,23 +51,18 @@ def computation(axes: Axes) -> None:
             (end, drawing.height(1) - drawing.HALF),
             color,
         )
-    drawing.arrow(
-        axes,
-        (NOW, drawing.height(1) + drawing.HALF),
-        (NOW, drawing.height(2) - drawing.HALF),
-        drawing.PRESENT,
-    )
+    for row in (1, 2):
+        drawing.arrow(
+            axes,
+            (NOW, drawing.height(row) + drawing.HALF),
+            (NOW, drawing.height(row + 1) - drawing.HALF),
+            drawing.PRESENT,
+        )
     drawing.arrow(
         axes,
         (NOW - 1 + drawing.HALF, drawing.height(2)),
         (NOW - drawing.HALF, drawing.height(2)),
         CACHE,
-    )
-    drawing.arrow(
-        axes,
-        (NOW, drawing.height(2) + drawing.HALF),
-        (NOW, drawing.height(3) - drawing.HALF),
-        drawing.PRESENT,
     )
 
 
