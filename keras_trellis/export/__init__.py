@@ -141,22 +141,16 @@ def export_language_model(
             entries={"cache": plain.described(), "vocabulary_size": len(vocabulary)},
         )
 
-        def describe(functions: Mapping[str, Any], written: Mapping[str, str]) -> str:
-            known = {
-                "Vocabulary": f"{len(vocabulary):,} tokens",
-                "Text is made ready": "it is taken as it is"
-                if standardize is None
-                else NOT_STATED,
-                "Text is cut": tokenizer.rule(),
-                "Bytes of cache a row": f"{endpoints.cache.row_bytes:,}",
-                "Weights kept in": precision,
-                **written,
-                **_LANGUAGE_MODEL,
-            }
-            return card(
-                "A language model", {**known, **(facts or {})}, model, functions
-            )
-
+        ready = "it is taken as it is" if standardize is None else NOT_STATED
+        known = {
+            "Vocabulary": f"{len(vocabulary):,} tokens",
+            "Text is made ready": ready,
+            "Text is cut": tokenizer.rule(),
+            "Bytes of cache a row": f"{endpoints.cache.row_bytes:,}",
+            "Weights kept in": precision,
+        }
+        stated = {**_LANGUAGE_MODEL, **(facts or {})}
+        describe = _describing("A language model", known, stated, model)
         parts = {"tokenizer": tokenizer}
         signatures = endpoints.signatures()
         return saving.save(signatures, weights, parts, path, describe, beside)
@@ -220,18 +214,28 @@ def export_classifier(
         entries={"labels": labels},
     )
 
-    def describe(functions: Mapping[str, Any], written: Mapping[str, str]) -> str:
-        known = {
-            "Classes": ", ".join(labels),
-            "Weights kept in": precision,
-            **written,
-            **_CLASSIFIER,
-        }
-        return card(
-            "A classifier of sequences", {**known, **(facts or {})}, model, functions
-        )
-
+    known = {"Classes": ", ".join(labels), "Weights kept in": precision}
+    stated = {**_CLASSIFIER, **(facts or {})}
+    describe = _describing("A classifier of sequences", known, stated, model)
     return saving.save(endpoints.signatures(), weights, {}, path, describe, beside)
+
+
+def _describing(
+    title: str, known: Mapping[str, Any], stated: Mapping[str, Any], model: keras.Model
+) -> Callable[[Mapping[str, Any], Mapping[str, str]], str]:
+    """Returns what writes a model card, of the traced signatures and of what was written.
+
+    Args:
+        title: the heading.
+        known: the first facts.
+        stated: those that come after what was written, and replace others of their names.
+        model: the model.
+    """
+
+    def describe(functions: Mapping[str, Any], written: Mapping[str, str]) -> str:
+        return card(title, {**known, **written, **stated}, model, functions)
+
+    return describe
 
 
 def _checked_path(path: str | os.PathLike[str], runtime: bool) -> str:

@@ -10,11 +10,10 @@ import numpy as np
 import tensorflow as tf
 
 from keras_trellis.core.caches import named
-from keras_trellis.export.checks import MODERATE, Check, Tensors, all_checked, moderate
+from keras_trellis.export.checks import Check, Tensors, all_checked, moderate
+from keras_trellis.serving.caches import FINGERPRINT, STEPS
+from keras_trellis.serving.checks import MODERATE
 from keras_trellis.serving.limits import MOST_STEPS
-
-_STEPS = "cache_steps"
-_FINGERPRINT = "cache_fingerprint"
 
 Advance: TypeAlias = Callable[[Any], tuple[tf.Tensor, Any]]
 """From a cache to what is computed of it, and to the next cache."""
@@ -104,7 +103,7 @@ class CacheFormat:
     def unflatten(self, tensors: Tensors) -> tuple[Any, tf.Tensor]:
         """Returns the cache of its tensors, and the number of tokens read so far."""
         given = {name: tensors[name] for name in self.specs}
-        steps = given[_STEPS]
+        steps = given[STEPS]
         batch = tf.shape(steps)[0]
         leaves = []
         for name, example in named("cache", self._example).items():
@@ -113,19 +112,43 @@ class CacheFormat:
             leaves.append(given[name])
         return tf.nest.pack_sequence_as(self._example, leaves), steps
 
+    def advanced(
+        self,
+        step: Callable[[tf.Tensor, Any], tuple[tf.Tensor, Any]],
+        ids: tf.Tensor,
+        given: Tensors,
+    ) -> Tensors:
+        """Reads one token a row.
+
+        Args:
+            step: from ids `[B]` and a cache to the log-probabilities `[B, V]` of the next token,
+                and the next cache.
+            ids: `[B]`.
+            given: the tensors of the cache in a request.
+
+        Returns:
+            `log_probs` `[B, V]`, and the tensors of the next cache.
+
+        Raises:
+            tf.errors.InvalidArgumentError: see `checked`.
+        """
+        before, steps = self.unflatten(self.checked(given))
+        log_probs, after = step(ids, before)
+        return {"log_probs": log_probs, **self.flatten(after, steps + 1)}
+
     def _named(self, cache: Any, steps: tf.Tensor) -> Tensors:
         tensors = named("cache", cache)
-        tensors.setdefault(_STEPS, steps)
+        tensors.setdefault(STEPS, steps)
         if self._fingerprint is not None:
             own = tf.constant(self._fingerprint, tf.int64)
-            tensors[_FINGERPRINT] = tf.fill(tf.shape(tensors[_STEPS]), own)
+            tensors[FINGERPRINT] = tf.fill(tf.shape(tensors[STEPS]), own)
         return tensors
 
     def _check(self, name: str, value: tf.Tensor) -> Check:
-        if name == _STEPS:
+        if name == STEPS:
             fits = (value >= 0) & (value <= MOST_STEPS)
             return Check(name, value, fits, f"from 0 to {MOST_STEPS}")
-        if name == _FINGERPRINT:
+        if name == FINGERPRINT:
             expected = f"{self._fingerprint}: the cache must be of this model"
             return Check(name, value, value == self._fingerprint, expected)
         if value.dtype.is_floating:

@@ -7,11 +7,10 @@ from typing import NamedTuple, TypeAlias
 
 import tensorflow as tf
 
+from keras_trellis.serving.checks import MODERATE
+
 Tensors: TypeAlias = dict[str, tf.Tensor]
 """The inputs or the outputs of a signature by name."""
-
-# Sums of their products with weights stay far below the largest float32.
-MODERATE = "made of numbers less than 1e18 in magnitude"
 
 
 class Check(NamedTuple):
@@ -79,6 +78,26 @@ def all_checked(checks: Sequence[Check]) -> list[tf.Tensor]:
     passed = tf.cond(right, lambda: tf.constant(True), refuse)
     with tf.control_dependencies([passed]):
         return [tf.identity(check.values) for check in checks]
+
+
+def sequences_and_mask(
+    sequences: tf.Tensor, lengths: tf.Tensor
+) -> tuple[tf.Tensor, tf.Tensor]:
+    """Returns the sequences of a request, and a mask `[B, T]` of their steps.
+
+    Args:
+        sequences: `[B, T, p]`; padding may be anything.
+        lengths: `[B]`, the number of steps of each, at least 1.
+
+    Raises:
+        tf.errors.InvalidArgumentError: as the graph runs.
+    """
+    time = tf.shape(sequences)[1]
+    fits = (lengths >= 1) & (lengths <= time)
+    lengths = checked("lengths", lengths, fits, "from 1 to the number of steps")
+    mask = tf.sequence_mask(lengths, time)
+    right = moderate(sequences) | ~mask[..., None]
+    return checked("sequences", sequences, right, MODERATE), mask
 
 
 def moderate(values: tf.Tensor) -> tf.Tensor:

@@ -6,9 +6,15 @@ from collections.abc import Callable, Sequence
 
 import tensorflow as tf
 
-from keras_trellis.export.checks import MODERATE, Tensors, checked, moderate
+from keras_trellis.export.checks import (
+    Tensors,
+    checked,
+    moderate,
+    sequences_and_mask,
+)
 from keras_trellis.export.saving import Signature
 from keras_trellis.models.classifier import TrellisClassifier
+from keras_trellis.serving.checks import MODERATE
 
 _TOP = 5
 
@@ -78,12 +84,7 @@ class ClassifierEndpoints:
         Returns:
             `probabilities` `[B, classes]`; `classes` and `labels` `[B, 5]`, the most probable ones.
         """
-        time = tf.shape(sequences)[1]
-        fits = (lengths >= 1) & (lengths <= time)
-        lengths = checked("lengths", lengths, fits, "from 1 to the number of steps")
-        mask = tf.sequence_mask(lengths, time)
-        right = moderate(sequences) | ~mask[..., None]  # padding may be anything
-        sequences = checked("sequences", sequences, right, MODERATE)
+        sequences, mask = sequences_and_mask(sequences, lengths)
         return self._answer(self._probabilities(self._preprocess(sequences), mask))
 
     def unchecked(self, **inputs: tf.Tensor) -> Tensors:

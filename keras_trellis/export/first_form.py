@@ -29,8 +29,9 @@ _SETTINGS = {
 class FirstForm:
     """`score`, `score_ids`, `prefill`, `step` and `generate` as they were.
 
-    `generate` draws what `TrellisLM.generate` draws of the same seed. Caches have all tensors of
-    the model's, and no fingerprint.
+    `LanguageModelEndpoints` describes the second form, by which this is told. `generate` draws what
+    `TrellisLM.generate` draws of the same seed. Caches have all tensors of the model's, and no
+    fingerprint.
 
     Args:
         tokenizer: the vocabulary.
@@ -64,17 +65,7 @@ class FirstForm:
         }
 
     def score(self, text: tf.Tensor) -> Tensors:
-        """Scores texts, each token given those before it and the line break before the text.
-
-        Args:
-            text: `[B]`.
-
-        Returns:
-            `tokens` `[B, T]`, as the model reads them; `words` `[B, T]`, the text's own, cut and
-            standardised, which differ from the tokens where those are `<unk>`; `nll` `[B, T]`, in
-            nats; `total` `[B]`, its sum; `count` `[B]`, the number of tokens; `unknown` `[B]`, see
-            `serving_default`. Empty strings and zeros fill the rows after a text's end.
-        """
+        """Scores texts `[B]`: what `score_v2` returns, but for ranks and other tokens."""
         encoded, nll, _ = self._reader.read_text(self._tokenizer, text)
         tokens = self._tokenizer.tokens(encoded.ids)
         return {
@@ -87,16 +78,7 @@ class FirstForm:
         }
 
     def score_ids(self, ids: tf.Tensor, lengths: tf.Tensor) -> Tensors:
-        """Scores ids, each given those before it in its row.
-
-        Args:
-            ids: `[B, T]`.
-            lengths: `[B]`, the number of ids in each row.
-
-        Returns:
-            `nll` `[B, T]`, in nats, 0 for the first of a row, which has no context, and after a
-            row's end; `total` `[B]`, its sum; `count` `[B]`, the number of ids scored.
-        """
+        """Scores ids `[B, T]`: what `score_ids_v2` returns, but for ranks and other tokens."""
         ids, lengths = self._vocabulary.ids_and_lengths(ids, lengths)
         nll, _, _ = self._reader.read_and_score(
             ids, lengths, self._reader.empty_cache(ids)
@@ -105,34 +87,16 @@ class FirstForm:
         return {"nll": nll, "total": total(nll), "count": count}
 
     def prefill(self, ids: tf.Tensor, lengths: tf.Tensor) -> Tensors:
-        """Reads prompts in one call.
-
-        Args:
-            ids: `[B, T]`.
-            lengths: `[B]`; 0 for an empty prompt.
-
-        Returns:
-            `log_probs` `[B, V]` of the next token, and the cache.
-        """
+        """Reads prompts `[B, T]` of any length, as `prefill_v2` does."""
         ids, lengths = self._vocabulary.ids_and_lengths(ids, lengths)
         features, cache = self._reader.read(ids, lengths, self._reader.empty_cache(ids))
         log_probs = self._reader.log_probs(features)
         return {"log_probs": log_probs, **self._cache.flatten(cache, lengths)}
 
     def step(self, ids: tf.Tensor, **cache: tf.Tensor) -> Tensors:
-        """Reads one token a row, at a cost that does not grow with the text.
-
-        Args:
-            ids: `[B]`.
-            **cache: what `prefill`, `step` or `generate` returned.
-
-        Returns:
-            `log_probs` `[B, V]` of the next token, and the new cache.
-        """
+        """Reads one token a row, as `step_v2` does; the cache is of the first form."""
         ids = self._vocabulary.ids(ids)
-        before, steps = self._cache.unflatten(self._cache.checked(cache))
-        log_probs, after = self._reader.step(ids, before)
-        return {"log_probs": log_probs, **self._cache.flatten(after, steps + 1)}
+        return self._cache.advanced(self._reader.step, ids, cache)
 
     def generate(
         self,
@@ -140,28 +104,17 @@ class FirstForm:
         lengths: tf.Tensor,
         **inputs: tf.Tensor,
     ) -> Tensors:
-        """Reads ids and continues them.
-
-        The same row with the same seed is continued alike, and in two calls as in one.
+        """Reads ids `[B, T]`, of any number, and continues them.
 
         Args:
-            ids: `[B, T]`, which have not been read yet.
+            ids: which have not been read yet.
             lengths: `[B]`, the number of ids in each row, at least 1.
-            **inputs: `temperature` `[B]`, divides the log-probabilities; 0: the most probable
-                token.
-                `top_k` `[B]`, choose from so many of the most probable tokens; 0: from all.
-                `top_p` `[B]`, choose from the fewest tokens of this probability, in (0, 1].
-                `seed` `[B]`.
-                `max_length` `[B]`, the number of tokens to add, from 1 to 65,536.
-                `stop_id` `[B]`, the token that ends a row; -1: none.
-                `forbidden_ids` `[B, F]`, tokens not to write, which are left out before `top_k`
-                and `top_p` choose; -1: `<unk>`, if the vocabulary has it; -2: nothing.
-                The cache of what came before: of an empty `prefill` where nothing did.
+            **inputs: those of `generate_v2`, but with `stop_id` `[B]`, the token that ends a row
+                (-1: none), in place of its stops, and without `alternatives`; and the cache.
 
         Returns:
             `ids` `[B, N]`, -1 after a row's end; `lengths` `[B]`; `text` `[B]`, what they add to
-            the text; and the cache, which has read all of these but the last: send that one to
-            go on.
+            the text; and the cache, as in `generate_v2`.
         """
         ids, lengths = self._vocabulary.ids_and_lengths(ids, lengths, least=1)
         settings = self._vocabulary.first_form_settings(inputs)

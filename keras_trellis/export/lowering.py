@@ -8,7 +8,6 @@ in `weights.bin`, each once and in the precision of the export.
 from __future__ import annotations
 
 import contextlib
-import functools
 import importlib
 import logging
 import types
@@ -75,42 +74,25 @@ def language_model(model: Any, cache: CacheFormat) -> dict[str, Function]:
         model: the model, as `inference_model` returns it.
         cache: its cache in requests, without a fingerprint.
     """
-    portable = types.SimpleNamespace(
-        embedding=model.embedding,
-        head=model.head,
-        trellis=_Portable(model.trellis),
-        vocabulary_size=model.vocabulary_size,
-        untrained_input_id=model.untrained_input_id,
+    own = _Calls(model, cache)
+    portable = _Calls(
+        types.SimpleNamespace(
+            embedding=model.embedding,
+            head=model.head,
+            trellis=_Portable(model.trellis),
+            vocabulary_size=model.vocabulary_size,
+            untrained_input_id=model.untrained_input_id,
+        ),
+        cache,
     )
-
-    def read(
-        reader: Any, ids: tf.Tensor, mask: tf.Tensor | None, given: Tensors
-    ) -> Tensors:
-        before, steps = cache.unflatten(given)
-        outputs, after = passes.stream(reader, ids, before, mask)
-        count: Any = 1
-        if mask is not None:
-            count = tf.reduce_sum(tf.cast(mask, tf.int32), axis=1)
-        log_probs = passes.log_probs(reader, outputs)
-        return {"log_probs": log_probs, **cache.flatten(after, steps + count)}
-
-    def step(reader: Any, ids: tf.Tensor, **given: tf.Tensor) -> Tensors:
-        answer = read(reader, ids[:, None], None, given)
-        return {**answer, "log_probs": answer["log_probs"][:, 0]}
-
-    def chunk(
-        reader: Any, ids: tf.Tensor, mask: tf.Tensor, **given: tf.Tensor
-    ) -> Tensors:
-        return read(reader, ids, mask, given)
-
     rows = [3, CHUNK]
     ids = np.arange(3 * CHUNK, dtype=np.int32).reshape(rows) % model.vocabulary_size
     mask = np.arange(CHUNK) < np.array([[CHUNK], [2], [1]])
     empty = cache.flatten(model.get_initial_cache(3), tf.zeros([3], tf.int32))
-    begun = _arrays(chunk(model, ids, mask, **empty))
+    begun = _arrays(own.chunk(ids, mask, **empty))
     del begun["log_probs"]
     read_on = {"ids": ids, "mask": mask, **begun}
-    answer = _arrays(chunk(model, **_tensors(read_on)))
+    answer = _arrays(own.chunk(**_tensors(read_on)))
     answer["log_probs"][~mask] = np.nan
     step_on = {"ids": ids[:, 0], **begun}
     token = tf.TensorSpec([None], tf.int32, "ids")
@@ -118,18 +100,49 @@ def language_model(model: Any, cache: CacheFormat) -> dict[str, Function]:
     valid = tf.TensorSpec([None, CHUNK], tf.bool, "mask")
     return {
         "step": Function(
-            functools.partial(step, portable),
+            portable.step,
             {"ids": token, **cache.specs},
             step_on,
-            _arrays(step(model, **_tensors(step_on))),
+            _arrays(own.step(**_tensors(step_on))),
         ),
         "chunk": Function(
-            functools.partial(chunk, portable),
+            portable.chunk,
             {"ids": tokens, "mask": valid, **cache.specs},
             read_on,
             answer,
         ),
     }
+
+
+class _Calls:
+    """The calls of a language model that are written, without checks.
+
+    Args:
+        model: the model, or what has its parts.
+        cache: see `language_model`.
+    """
+
+    def __init__(self, model: Any, cache: CacheFormat) -> None:
+        self._model = model
+        self._cache = cache
+
+    def step(self, ids: tf.Tensor, **given: tf.Tensor) -> Tensors:
+        """Reads one token a row, `[B]`."""
+        answer = self._read(ids[:, None], None, given)
+        return {**answer, "log_probs": answer["log_probs"][:, 0]}
+
+    def chunk(self, ids: tf.Tensor, mask: tf.Tensor, **given: tf.Tensor) -> Tensors:
+        """Reads several, `[B, CHUNK]`."""
+        return self._read(ids, mask, given)
+
+    def _read(self, ids: tf.Tensor, mask: tf.Tensor | None, given: Tensors) -> Tensors:
+        before, steps = self._cache.unflatten(given)
+        outputs, after = passes.stream(self._model, ids, before, mask)
+        count: Any = 1
+        if mask is not None:
+            count = tf.reduce_sum(tf.cast(mask, tf.int32), axis=1)
+        log_probs = passes.log_probs(self._model, outputs)
+        return {"log_probs": log_probs, **self._cache.flatten(after, steps + count)}
 
 
 def classifier(endpoints: Any) -> dict[str, Function]:

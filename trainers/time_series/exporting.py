@@ -12,7 +12,7 @@ from etils import epath
 from keras_trellis import TrellisClassifier
 from keras_trellis.export import export_classifier, inference_model, saving, versions
 from keras_trellis.export.cards import card
-from keras_trellis.export.checks import MODERATE, Tensors, checked, moderate
+from keras_trellis.export.checks import Tensors, sequences_and_mask
 from keras_trellis.export.companions import Companions
 from keras_trellis.export.fingerprint import fingerprint
 from keras_trellis.export.saving import Signature
@@ -167,12 +167,7 @@ class Endpoints:
             `values` `[B]` or `[B, T, outputs]`; or `probabilities` `[B, T, classes]` and `labels`
             `[B, T]`; or `scores` `[B, T - ahead]`. At padding they say nothing.
         """
-        time = tf.shape(sequences)[1]
-        fits = (lengths >= 1) & (lengths <= time)
-        lengths = checked("lengths", lengths, fits, "from 1 to the number of steps")
-        mask = tf.sequence_mask(lengths, time)
-        right = moderate(sequences) | ~mask[..., None]  # padding may be anything
-        sequences = checked("sequences", sequences, right, MODERATE)
+        sequences, mask = sequences_and_mask(sequences, lengths)
         outputs = models.run(self.model, models.without_gaps(sequences, mask), mask)
         if self._ahead:
             padded = tf.where(mask[..., None], sequences, float("nan"))
