@@ -19,6 +19,16 @@ from keras_trellis.serving.sampling import Sampling
 _UNKNOWN, _NOTHING = -1, -2
 _INT64 = 2**63
 _LARGEST = np.finfo(np.float32).max
+# Of the settings that a request may leave out.
+_USUAL: dict[str, Any] = {
+    "temperature": 1.0,
+    "top_k": 0,
+    "top_p": 1.0,
+    "stop_ids": (),
+    "stop": (),
+    "forbidden_ids": (),
+    "alternatives": 0,
+}
 
 
 class Settings(NamedTuple):
@@ -100,6 +110,7 @@ class Vocabulary:
 
     def settings(self, rows: int, **given: Any) -> Settings:
         """Returns how to continue each of so many rows; see `LanguageModel.generate`."""
+        given = {**_USUAL, **given}
         max_length = _per_row("max_length", given["max_length"], rows)
         fits = (max_length >= 1) & (max_length <= MOST_TOKENS)
         require("max_length", max_length, fits, f"from 1 to {MOST_TOKENS}")

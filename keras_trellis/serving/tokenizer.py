@@ -81,7 +81,7 @@ class Tokenizer:
             by_characters = entries["kind"] == "characters"
             self._cutter = _ByWords(names, line_break, by_characters)
         self.tokens = self._cutter.tokens
-        self.separator = " " if entries["kind"] == "words" else ""
+        self.separator = self._cutter.separator
         self._has_function = entries["standardize"] is None
         self._standardize = compose(entries["standardize"] or ())
         self._detokenize = compose(entries["detokenize"])
@@ -164,9 +164,10 @@ class Tokenizer:
 
 
 class _Cutter(Protocol):
-    """What tokens are made of."""
+    """What tokens are made of; see `Tokenizer` for the attributes."""
 
     tokens: list[str]
+    separator: str
 
     def cut(self, text: str) -> tuple[list[int], list[str]]:
         """Returns the ids of a text, -1 for unknown words, and the text of each."""
@@ -183,6 +184,7 @@ class _ByWords:
         self._ids = {token: index for index, token in enumerate(tokens)}
         self._line_break = line_break
         self._by_characters = by_characters
+        self.separator = "" if by_characters else " "
 
     def cut(self, text: str) -> tuple[list[int], list[str]]:
         if self._by_characters:
@@ -193,12 +195,14 @@ class _ByWords:
         return [self._ids.get(word, -1) for word in words], words
 
     def added(self, before: int, index: int) -> bytes:
-        begins = self._by_characters or before == self._ids[self._line_break]
-        return f"{'' if begins else ' '}{self.tokens[index]}".encode()
+        begins = before == self._ids[self._line_break]
+        return f"{'' if begins else self.separator}{self.tokens[index]}".encode()
 
 
 class _ByPieces:
     """Pieces of words."""
+
+    separator = ""
 
     def __init__(self, names: list[str], line_break: str) -> None:
         self._pieces = read_names(names, line_break)

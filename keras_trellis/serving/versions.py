@@ -143,13 +143,6 @@ def warm_up(model: LanguageModel, slots: Slots) -> None:
         free,
         max_length=2,
         seed=0,
-        temperature=1.0,
-        top_k=0,
-        top_p=1.0,
-        stop_ids=(),
-        stop=(),
-        forbidden_ids=(),
-        alternatives=0,
     )
     ids = np.full(CHUNK + 2, model.tokenizer.eos_id, np.int32)
     asked = (Asked(ids, one) for one in continuations(settings))

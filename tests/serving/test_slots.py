@@ -153,13 +153,6 @@ def endless(model, **asked):
         1,
         max_length=65_536,
         seed=1,
-        temperature=1.0,
-        top_k=0,
-        top_p=1.0,
-        stop_ids=(),
-        stop=(),
-        forbidden_ids=(),
-        alternatives=0,
     )
     (how,) = continuations(settings)
     return Row(Asked(np.array([1], np.int32), how, **asked), model.tokenizer)

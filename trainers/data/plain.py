@@ -13,7 +13,8 @@ import re
 from collections.abc import Callable, Container, Hashable, Iterable, Sequence
 from typing import NamedTuple
 
-EOS, UNKNOWN = "<eos>", "<unk>"
+from trainers.data.vocabulary import EOS, UNKNOWN
+
 _PART = re.compile(r"([^\S\n]*)(\n|\S+)")
 
 

@@ -22,11 +22,19 @@ from starlette.responses import (
     StreamingResponse,
 )
 
+from keras_trellis.serving.rows import Row
+from keras_trellis.serving.runtime import LanguageModel
 from keras_trellis.serving.server import answers, page, schemas
 from keras_trellis.serving.server.answers import Choice, Json
 from keras_trellis.serving.server.errors import ApiError, validation_error
 from keras_trellis.serving.server.guard import ClientGoneError, Guard, Listener
-from keras_trellis.serving.server.service import Service, Work, cancel
+from keras_trellis.serving.server.service import (
+    MakeRows,
+    Prompt,
+    Service,
+    Work,
+    cancel,
+)
 
 _GAP = 0.02  # seconds between two parts of a stream; who reads sees no pause
 _LARGE = 500  # tokens of an answer that is written while others are answered
@@ -151,14 +159,11 @@ def _add_texts(app: FastAPI, service: Service) -> None:
     async def score(request: Request, asked: schemas.ScoreRequest) -> Response:
         """Tells how probable each token of texts is, given those before it."""
         listener = request.state.listener
-        work = await service.submit(
-            "texts",
-            asked.texts,
-            lambda model, prompts: service.score_rows(
-                model, prompts, asked.alternatives, listener
-            ),
-        )
-        await service.ended(work, listener)
+
+        def rows(model: LanguageModel, prompts: list[Prompt]) -> list[Row]:
+            return service.score_rows(model, prompts, asked.alternatives, listener)
+
+        work = await _answered(service, asked.texts, rows, listener)
         scores = await run_in_threadpool(answers.scores, work)
         separator = work.served.model.tokenizer.separator
         answer = {"separator": separator, "scores": scores}
@@ -168,14 +173,11 @@ def _add_texts(app: FastAPI, service: Service) -> None:
     async def following(request: Request, asked: schemas.NextRequest) -> Response:
         """Lists the most probable tokens after texts."""
         listener = request.state.listener
-        work = await service.submit(
-            "texts",
-            asked.texts,
-            lambda model, prompts: service.next_rows(
-                model, prompts, asked.count, listener
-            ),
-        )
-        await service.ended(work, listener)
+
+        def rows(model: LanguageModel, prompts: list[Prompt]) -> list[Row]:
+            return service.next_rows(model, prompts, asked.count, listener)
+
+        work = await _answered(service, asked.texts, rows, listener)
         tokenizer = work.served.model.tokenizer
         lists = [
             answers.likeliest(tokenizer, *row.after) for row in work.rows if row.after
@@ -195,6 +197,15 @@ def _add_texts(app: FastAPI, service: Service) -> None:
             "unknown": [prompt.unknown for prompt in prompts],
         }
         return await _as_json(answer, work)
+
+
+async def _answered(
+    service: Service, texts: Sequence[str], rows: MakeRows, listener: Listener
+) -> Work:
+    """Returns the rows of a request's `texts`, all of which have ended."""
+    work = await service.submit("texts", texts, rows)
+    await service.ended(work, listener)
+    return work
 
 
 def _add_state(app: FastAPI, service: Service) -> None:

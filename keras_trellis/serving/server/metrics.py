@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 
 import prometheus_client
@@ -9,6 +10,7 @@ from prometheus_client import Counter, Gauge, Histogram
 
 from keras_trellis.serving.rows import Row
 
+_NAMESPACE = "keras_trellis"  # begins each name
 _SECONDS = (0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1, 3, 10, 30, 60)
 _STEP_SECONDS = (0.0001, 0.0003, 0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1)
 _ROWS = (0, 1, 2, 4, 8, 16, 32, 64, 128, 256)
@@ -33,50 +35,32 @@ class Metrics:
     ) -> None:
         self._registry = registry = prometheus_client.CollectorRegistry()
         prometheus_client.ProcessCollector(registry=registry)
-        self._requests = Counter(
-            "keras_trellis_requests",
-            "Requests answered.",
-            ["path", "status"],
-            registry=registry,
+        counter = functools.partial(Counter, namespace=_NAMESPACE, registry=registry)
+        histogram = functools.partial(
+            Histogram, namespace=_NAMESPACE, registry=registry
         )
-        self._seconds = Histogram(
-            "keras_trellis_request_seconds",
+        self._requests = counter("requests", "Requests answered.", ["path", "status"])
+        self._seconds = histogram(
+            "request_seconds",
             "From a request's arrival to the end of its answer.",
             ["path"],
             buckets=_SECONDS,
-            registry=registry,
         )
-        self._tokens = Counter(
-            "keras_trellis_tokens",
-            "Tokens of rows that have ended.",
-            ["kind"],
-            registry=registry,
-        )
-        self._ended = Counter(
-            "keras_trellis_rows",
-            "Rows that have ended.",
-            ["outcome"],
-            registry=registry,
-        )
-        self._step_seconds = Histogram(
-            "keras_trellis_step_seconds",
+        self._tokens = counter("tokens", "Tokens of rows that have ended.", ["kind"])
+        self._ended = counter("rows", "Rows that have ended.", ["outcome"])
+        self._step_seconds = histogram(
+            "step_seconds",
             "A step of all rows, with the chunk before it.",
             buckets=_STEP_SECONDS,
-            registry=registry,
         )
-        self._step_rows = Histogram(
-            "keras_trellis_step_rows",
-            "Rows of a step.",
-            buckets=_ROWS,
-            registry=registry,
-        )
+        self._step_rows = histogram("step_rows", "Rows of a step.", buckets=_ROWS)
         for name, meaning, function in (
             ("rows_waiting", "Rows that wait for a slot.", waiting),
             ("slots_busy", "Rows that have a slot.", busy),
             ("version", "The number of the version served.", version),
             ("version_failures", "Versions that could not be loaded.", failures),
         ):
-            gauge = Gauge(f"keras_trellis_{name}", meaning, registry=registry)
+            gauge = Gauge(name, meaning, namespace=_NAMESPACE, registry=registry)
             gauge.set_function(function)
 
     def step(self, seconds: float, rows: int) -> None:

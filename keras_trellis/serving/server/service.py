@@ -8,7 +8,7 @@ import secrets
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 from starlette.concurrency import run_in_threadpool
@@ -58,6 +58,10 @@ class Work(NamedTuple):
     served: Served
     prompts: list[Prompt]
     rows: list[Row]
+
+
+MakeRows: TypeAlias = Callable[[LanguageModel, list[Prompt]], list[Row]]
+"""From the model and the texts as it reads them to the rows of a request."""
 
 
 class Service:
@@ -118,14 +122,14 @@ class Service:
         self,
         name: str,
         texts: Sequence[Any],
-        make: Callable[[LanguageModel, list[Prompt]], list[Row]],
+        make: MakeRows,
     ) -> Work:
         """Queues the rows of a request.
 
         Args:
             name: the request's field that has the texts.
             texts: texts or their ids.
-            make: returns the rows, from the model and the texts as it reads them.
+            make: returns the rows.
 
         Raises:
             ApiError: the request cannot be answered.
@@ -192,7 +196,6 @@ class Service:
             temperature=request.temperature,
             top_k=min(request.top_k, model.vocabulary_size),
             top_p=request.top_p,
-            stop_ids=(),
             stop=request.stop or [],
             forbidden_ids=() if request.allow_unknown else [-1],
             alternatives=request.logprobs or 0,
