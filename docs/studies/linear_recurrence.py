@@ -57,8 +57,10 @@ def _solving(least: int) -> Way:
     from keras_trellis.engine import linear_recurrence
 
     def run(factors: Any, addends: Any, first: Any) -> Any:
-        rule = {"MIN_STEPS": least, "MAX_CHANNELS": 2**31}
-        with mock.patch.multiple(linear_recurrence, **rule):
+        with (
+            mock.patch.object(linear_recurrence, "MIN_STEPS", least),
+            mock.patch.object(linear_recurrence, "MAX_CHANNELS", 2**31),
+        ):
             return linear_recurrence.solve(factors, addends, first, training=True)
 
     return run

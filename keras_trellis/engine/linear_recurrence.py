@@ -20,7 +20,7 @@ from typing import Any
 import tensorflow as tf
 
 from keras_trellis.engine.recurrence import empty_array, num_steps, time_loop
-from keras_trellis.types import Number
+from keras_trellis.types import Number, Tensor
 
 # Blocks pay from so many steps on, and up to so many numbers in h, B * n. With more the memory is
 # what takes the time.
@@ -29,13 +29,13 @@ MAX_CHANNELS = 2048
 
 
 def solve(
-    factors: tf.Tensor,
-    addends: tf.Tensor,
-    first: tf.Tensor,
+    factors: Tensor,
+    addends: Tensor,
+    first: Tensor,
     *,
     training: bool,
     backwards: bool = False,
-) -> tf.Tensor:
+) -> Tensor:
     """Returns h after each step of h_t = f_t * h_{t-1} + x_t, `[T, B, n]`.
 
     The gradient is a recurrence of this kind, from the last step to the first. So it can be
@@ -53,10 +53,10 @@ def solve(
         return _run(factors, addends, first, backwards)
 
     @tf.custom_gradient
-    def run(factors: tf.Tensor, addends: tf.Tensor, first: tf.Tensor) -> Any:
+    def run(factors: Tensor, addends: Tensor, first: Tensor) -> Any:
         states = _run(factors, addends, first, backwards)
 
-        def gradient(upstream: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+        def gradient(upstream: Tensor) -> tuple[Tensor, Tensor, Tensor]:
             # The gradient g of x: g_t = f_{t+1} * g_{t+1} + upstream_t.
             nothing = tf.zeros_like(first)
             following = _shifted(factors, nothing, not backwards)
@@ -87,9 +87,7 @@ def block_size(steps: Number, channels: Number) -> Number:
     return tf.where(pays, root, 1)
 
 
-def _run(
-    factors: tf.Tensor, addends: tf.Tensor, first: tf.Tensor, backwards: bool
-) -> tf.Tensor:
+def _run(factors: Tensor, addends: Tensor, first: Tensor, backwards: bool) -> Tensor:
     """Returns what `solve` does, without its gradient."""
     steps = num_steps([factors])
     size = block_size(steps, _size(first, 0) * _size(first, 1))
@@ -109,13 +107,11 @@ def _run(
     return tf.ensure_shape(states, [None, *first.shape])
 
 
-def _states(
-    factors: tf.Tensor, addends: tf.Tensor, first: tf.Tensor, backwards: bool
-) -> tf.Tensor:
+def _states(factors: Tensor, addends: Tensor, first: Tensor, backwards: bool) -> Tensor:
     """Returns h after each step, along the first axis, by a loop over it."""
     steps = num_steps([factors])
 
-    def turn(time: tf.Tensor, state: tf.Tensor, written: tf.TensorArray) -> tuple:
+    def turn(time: Tensor, state: Tensor, written: tf.TensorArray) -> tuple:
         place = steps - 1 - time if backwards else time
         state = factors[place] * state + addends[place]
         return time + 1, state, written.write(place, state)
@@ -126,12 +122,12 @@ def _states(
 
 
 def _as_steps(
-    factors: tf.Tensor, addends: tf.Tensor, backwards: bool
-) -> tuple[tf.Tensor, tf.Tensor]:
+    factors: Tensor, addends: Tensor, backwards: bool
+) -> tuple[Tensor, Tensor]:
     """Returns F and X of each block, `[blocks, B, n]`, of blocks `[size, blocks, B, n]`."""
     steps = num_steps([factors])
 
-    def turn(time: tf.Tensor, product: tf.Tensor, state: tf.Tensor) -> tuple:
+    def turn(time: Tensor, product: Tensor, state: Tensor) -> tuple:
         factor = factors[steps - 1 - time if backwards else time]
         addend = addends[steps - 1 - time if backwards else time]
         return time + 1, factor * product, factor * state + addend
@@ -142,14 +138,14 @@ def _as_steps(
     return product, state
 
 
-def _shifted(sequence: tf.Tensor, first: tf.Tensor, backwards: bool) -> tf.Tensor:
+def _shifted(sequence: Tensor, first: Tensor, backwards: bool) -> Tensor:
     """Returns what stands one step earlier in `[T, B, n]`; `first` stands before it."""
     if backwards:
         return tf.concat([sequence[1:], first[None]], axis=0)
     return tf.concat([first[None], sequence[:-1]], axis=0)
 
 
-def _cut(sequence: tf.Tensor, size: Number) -> tf.Tensor:
+def _cut(sequence: Tensor, size: Number) -> Tensor:
     """Returns blocks of consecutive steps, `[size, blocks, B, n]`."""
     rows, channels = _size(sequence, 1), _size(sequence, 2)
     count = num_steps([sequence]) // size
@@ -157,7 +153,7 @@ def _cut(sequence: tf.Tensor, size: Number) -> tf.Tensor:
     return tf.transpose(blocks, [1, 0, 2, 3])
 
 
-def _size(tensor: tf.Tensor, axis: int) -> Number:
+def _size(tensor: Tensor, axis: int) -> Number:
     """Returns a size, as an integer if it is known."""
     known = tensor.shape[axis]
     return tf.shape(tensor)[axis] if known is None else known

@@ -128,9 +128,13 @@ def read_key(path: Path | None) -> str | None:
 
     Raises:
         ValueError: it is empty, or not of one line.
+        OSError: the file cannot be read.
     """
     source = f"--key-file={path}" if path else KEY
-    key = os.environ.get(KEY) if path is None else path.read_text(encoding="utf-8")
+    try:
+        key = os.environ.get(KEY) if path is None else path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise OSError(f"`{source}` cannot be read: {error.strerror}") from error
     if key is None:
         return None
     key = key.strip()
