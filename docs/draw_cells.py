@@ -6,16 +6,8 @@ import matplotlib.pyplot as plt
 from matplotlib.axes import Axes
 from matplotlib.patches import FancyBboxPatch
 
-from docs.drawing import (
-    CELLS,
-    INK,
-    INPUT,
-    INPUT_FACE,
-    PAST,
-    PRESENT,
-    arrow,
-    save,
-)
+from docs import palette
+from docs.drawing import arrow, save
 
 HALF_WIDTH, HALF_HEIGHT = 1.15, 0.36
 MEMORY, ENTRY = (0.0, 3.6), (0.0, 0.0)
@@ -38,7 +30,9 @@ def node(axes: Axes, place: tuple, text: str, face: str, edge: str) -> None:
             zorder=4,
         )
     )
-    axes.text(x, y, text, ha="center", va="center", fontsize=10.5, color=INK, zorder=5)
+    axes.text(
+        x, y, text, ha="center", va="center", fontsize=10.5, color=palette.INK, zorder=5
+    )
 
 
 def edge(
@@ -69,23 +63,23 @@ def edge(
 
 def frame(axes: Axes, title: str, gates: str) -> None:
     """Draws what all cells have."""
-    node(axes, MEMORY, "memory $h'$", "#f1e6f6", PAST)
-    node(axes, ENTRY, "input $x$", INPUT_FACE, INPUT)
-    node(axes, GATES, gates, CELLS[0], PRESENT)
-    node(axes, CANDIDATE, "candidate $a$", CELLS[0], PRESENT)
-    node(axes, RESULT, "new $h$", CELLS[2], PRESENT)
+    node(axes, MEMORY, "memory $h'$", "#f1e6f6", palette.PAST)
+    node(axes, ENTRY, "input $x$", palette.INPUT_FACE, palette.INPUT)
+    node(axes, GATES, gates, palette.CELLS[0], palette.PRESENT)
+    node(axes, CANDIDATE, "candidate $a$", palette.CELLS[0], palette.PRESENT)
+    node(axes, RESULT, "new $h$", palette.CELLS[2], palette.PRESENT)
     for place in (GATES, CANDIDATE):
-        edge(axes, place, RESULT, INK)
+        edge(axes, place, RESULT, palette.INK)
     top = MEMORY[1] + 0.75  # the gates mix the memory with the candidate
     axes.plot(
         [MEMORY[0], MEMORY[0], RESULT[0]],
         [MEMORY[1] + HALF_HEIGHT, top, top],
-        color=PAST,
+        color=palette.PAST,
         lw=1.5,
         zorder=2,
     )
-    arrow(axes, (RESULT[0], top), (RESULT[0], RESULT[1] + HALF_HEIGHT), PAST)
-    axes.set_title(title, fontsize=12.5, color=INK)
+    arrow(axes, (RESULT[0], top), (RESULT[0], RESULT[1] + HALF_HEIGHT), palette.PAST)
+    axes.set_title(title, fontsize=12.5, color=palette.INK)
     axes.set(xlim=(-1.3, 10.2), ylim=(-0.6, 4.6), aspect="equal")
     axes.axis("off")
 
@@ -93,30 +87,30 @@ def frame(axes: Axes, title: str, gates: str) -> None:
 def gated(axes: Axes) -> None:
     """Draws a gated cell, which has two matrices for each gate."""
     frame(axes, "a gated cell", "gates")
-    edge(axes, MEMORY, GATES, PAST, "$U$ for each gate")
-    edge(axes, ENTRY, GATES, INPUT, "$W$", 0.75)
-    edge(axes, MEMORY, CANDIDATE, PAST, "$U_A$", 0.25)
-    edge(axes, ENTRY, CANDIDATE, INPUT, "$W_A$")
+    edge(axes, MEMORY, GATES, palette.PAST, "$U$ for each gate")
+    edge(axes, ENTRY, GATES, palette.INPUT, "$W$", 0.75)
+    edge(axes, MEMORY, CANDIDATE, palette.PAST, "$U_A$", 0.25)
+    edge(axes, ENTRY, CANDIDATE, palette.INPUT, "$W_A$")
 
 
 def residual(axes: Axes) -> None:
     """Draws a cell with an input residual connection."""
     frame(axes, "input residual connection", "gates")
-    node(axes, CORRECTED, "$v = x + u$", "white", INK)
-    edge(axes, MEMORY, CORRECTED, PAST, r"$u = \alpha * U_V h'$")
-    edge(axes, ENTRY, CORRECTED, INPUT)
-    edge(axes, CORRECTED, GATES, INK, "$W$")
-    edge(axes, ENTRY, CANDIDATE, INPUT, "$W_A$")
+    node(axes, CORRECTED, "$v = x + u$", "white", palette.INK)
+    edge(axes, MEMORY, CORRECTED, palette.PAST, r"$u = \alpha * U_V h'$")
+    edge(axes, ENTRY, CORRECTED, palette.INPUT)
+    edge(axes, CORRECTED, GATES, palette.INK, "$W$")
+    edge(axes, ENTRY, CANDIDATE, palette.INPUT, "$W_A$")
 
 
 def highway(axes: Axes) -> None:
     """Draws a cell with an input highway connection."""
     frame(axes, "input highway connection", "gates")
-    node(axes, CORRECTED, "$(1-g)x + gu$", "white", INK)
-    edge(axes, MEMORY, CORRECTED, PAST, r"$u = U_V h'$,  $\Gamma h'$")
-    edge(axes, ENTRY, CORRECTED, INPUT, "$W_G$")
-    edge(axes, CORRECTED, GATES, INK, "$W$")
-    edge(axes, ENTRY, CANDIDATE, INPUT, "$W_A$")
+    node(axes, CORRECTED, "$(1-g)x + gu$", "white", palette.INK)
+    edge(axes, MEMORY, CORRECTED, palette.PAST, r"$u = U_V h'$,  $\Gamma h'$")
+    edge(axes, ENTRY, CORRECTED, palette.INPUT, "$W_G$")
+    edge(axes, CORRECTED, GATES, palette.INK, "$W$")
+    edge(axes, ENTRY, CANDIDATE, palette.INPUT, "$W_A$")
 
 
 def draw(path: Path) -> None:

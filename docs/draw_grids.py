@@ -9,23 +9,8 @@ import matplotlib.pyplot as plt
 from matplotlib.axes import Axes
 from matplotlib.patches import Polygon, Rectangle
 
-from docs.drawing import (
-    CELLS,
-    HALF,
-    INK,
-    INPUT,
-    INPUT_FACE,
-    PAST,
-    PRESENT,
-    SHADE,
-    arrow,
-    box,
-    height,
-    label,
-    output,
-    save,
-    time_axis,
-)
+from docs import palette
+from docs.drawing import HALF, arrow, box, height, label, output, save, time_axis
 
 STEPS = 6
 LEVELS = 3
@@ -36,27 +21,38 @@ MARGIN = HALF + 0.12
 def grid(axes: Axes, name: str) -> None:
     """Draws inputs and cells; those of a row are updated by one set of weights."""
     for step in range(1, STEPS + 1):
-        box(axes, step, height(0), f"$x_{step}$", INPUT_FACE, INPUT)
+        box(axes, step, height(0), f"$x_{step}$", palette.INPUT_FACE, palette.INPUT)
         for level in range(1, LEVELS + 1):
             text = f"${name}_{step}^{{{level}}}$"
-            box(axes, step, height(level), text, CELLS[level - 1], PRESENT)
+            box(
+                axes,
+                step,
+                height(level),
+                text,
+                palette.CELLS[level - 1],
+                palette.PRESENT,
+            )
 
 
 def trellis(axes: Axes) -> None:
     """Draws a trellis network: a level is computed over all steps at once."""
     low, high = height(2) - MARGIN, 2 * MARGIN
     axes.add_patch(
-        Rectangle((1 - MARGIN, low), STEPS - 1 + 2 * MARGIN, high, fc=SHADE, zorder=0)
+        Rectangle(
+            (1 - MARGIN, low), STEPS - 1 + 2 * MARGIN, high, fc=palette.SHADE, zorder=0
+        )
     )
     grid(axes, "h")
     for step in range(1, STEPS + 1):
         for level in range(1, LEVELS + 1):
             bottom, top = height(level - 1) + HALF, height(level) - HALF
-            arrow(axes, (step, bottom), (step, top), PRESENT)
+            arrow(axes, (step, bottom), (step, top), palette.PRESENT)
             if step > 1:
-                arrow(axes, (step - 0.88, bottom), (step - 0.12, top), PAST)
+                arrow(axes, (step - 0.88, bottom), (step - 0.12, top), palette.PAST)
         output(axes, step, LEVELS, f"$y_{step}$")
-    axes.set_title("trellis network: level by level, all steps at once", color=INK)
+    axes.set_title(
+        "trellis network: level by level, all steps at once", color=palette.INK
+    )
 
 
 def tensorized(axes: Axes) -> None:
@@ -65,25 +61,27 @@ def tensorized(axes: Axes) -> None:
     rise = height(LEVELS) - height(1) + 2 * MARGIN
     corners = [(4 - MARGIN, bottom), (4 + MARGIN, bottom)]
     corners += [(x, bottom + rise) for x in (4 + MARGIN, 4 - MARGIN)]
-    axes.add_patch(Polygon(corners, closed=True, fc=SHADE, zorder=0))
+    axes.add_patch(Polygon(corners, closed=True, fc=palette.SHADE, zorder=0))
     grid(axes, "H")
     for step in range(1, STEPS + 1):
         entry = (step, height(0) + HALF), (step, height(1) - HALF)
-        arrow(axes, *entry, INPUT)
+        arrow(axes, *entry, palette.INPUT)
         for level in range(1, LEVELS + 1):
             if step == 1:
                 continue
             side = (step - 1 + HALF, height(level))
-            arrow(axes, side, (step - HALF, height(level)), PRESENT)
+            arrow(axes, side, (step - HALF, height(level)), palette.PRESENT)
             for other in (level - 1, level + 1):
                 if 1 <= other <= LEVELS:
                     turn = HALF if other < level else -HALF
                     start = (step - 1 + HALF, height(other) + 0.5 * turn)
                     end = (step - HALF, height(level) - 0.5 * turn)
-                    arrow(axes, start, end, PAST, 1.2)
+                    arrow(axes, start, end, palette.PAST, 1.2)
         if step > DELAY:
             output(axes, step, LEVELS, f"$y_{step - DELAY}$")
-    axes.set_title("tensorized LSTM: step by step, all places at once", color=INK)
+    axes.set_title(
+        "tensorized LSTM: step by step, all places at once", color=palette.INK
+    )
 
 
 def draw(path: Path) -> None:

@@ -13,24 +13,8 @@ import tensorflow as tf
 from matplotlib.axes import Axes
 from matplotlib.patches import Rectangle
 
-from docs.drawing import (
-    CELLS,
-    HALF,
-    INK,
-    INPUT,
-    INPUT_FACE,
-    NOTHING,
-    PAST,
-    PRESENT,
-    SHADE,
-    arrow,
-    box,
-    height,
-    label,
-    output,
-    save,
-    time_axis,
-)
+from docs import palette
+from docs.drawing import HALF, arrow, box, height, label, output, save, time_axis
 from keras_trellis import TrellisLayer
 
 STEPS = 18
@@ -71,11 +55,11 @@ def cells(axes: Axes, matter: np.ndarray) -> None:
     """Draws all inputs and cells, those that matter in colour."""
     for row, step in np.ndindex(*matter.shape):
         if not matter[row, step]:
-            face, edge = NOTHING, NOTHING
+            face, edge = palette.NOTHING, palette.NOTHING
         elif row == 0:
-            face, edge = INPUT_FACE, INPUT
+            face, edge = palette.INPUT_FACE, palette.INPUT
         else:
-            face, edge = CELLS[row - 1], PRESENT
+            face, edge = palette.CELLS[row - 1], palette.PRESENT
         box(axes, step, height(row), "", face, edge)
 
 
@@ -85,9 +69,9 @@ def taps(axes: Axes, matter: np.ndarray, dilations: Sequence[int]) -> None:
         bottom = height(level) + HALF
         top = height(level + 1) - HALF
         before = step - dilations[level]
-        arrow(axes, (step, bottom), (step, top), PRESENT, 1.2)
+        arrow(axes, (step, bottom), (step, top), palette.PRESENT, 1.2)
         if before >= 0:
-            arrow(axes, (before + 0.12, bottom), (step - 0.14, top), PAST, 1.2)
+            arrow(axes, (before + 0.12, bottom), (step - 0.14, top), palette.PAST, 1.2)
 
 
 def panel(axes: Axes, dilations: Sequence[int]) -> None:
@@ -96,7 +80,7 @@ def panel(axes: Axes, dilations: Sequence[int]) -> None:
     levels, last = len(dilations), STEPS - 1
     reached = int(matter[0].sum())
     corner = (last - reached + 0.5, -0.5)
-    axes.add_patch(Rectangle(corner, reached, 1, fc=SHADE, ec="none", zorder=0))
+    axes.add_patch(Rectangle(corner, reached, 1, fc=palette.SHADE, ec="none", zorder=0))
     cells(axes, matter)
     taps(axes, matter, dilations)
     output(axes, last, levels, "$y_t$")
@@ -108,7 +92,7 @@ def panel(axes: Axes, dilations: Sequence[int]) -> None:
     title = (
         f"depth={levels}, dilation_rate={rate}: the output depends on {reached} steps"
     )
-    axes.text(-0.35, top + 1.0, title, fontsize=12.5, color=INK)
+    axes.text(-0.35, top + 1.0, title, fontsize=12.5, color=palette.INK)
     axes.set(xlim=(-4.2, last + 0.7), ylim=(-1.0, top + 1.4), aspect="equal")
     axes.axis("off")
 

@@ -6,20 +6,8 @@ import matplotlib.pyplot as plt
 from matplotlib.axes import Axes
 from matplotlib.patches import FancyArrowPatch
 
-from docs.drawing import (
-    CELLS,
-    HALF,
-    INK,
-    INPUT,
-    INPUT_FACE,
-    MUTED,
-    NOTHING,
-    PAST,
-    PRESENT,
-    box,
-    height,
-    save,
-)
+from docs import palette
+from docs.drawing import HALF, box, height, save
 
 STEPS = 4  # of a window
 LEVELS = 3
@@ -41,21 +29,36 @@ def window(
     places = [start + step for step in range(STEPS)]
     name = "first window" if start == 0 else "second window"
     middle = start + (STEPS - 1) / 2
-    axes.text(middle, -0.65, name, ha="center", va="center", color=MUTED)
+    axes.text(middle, -0.65, name, ha="center", va="center", color=palette.MUTED)
     for step, x in enumerate(places):
-        box(axes, x, height(0), f"$x_{{{first + step}}}$", INPUT_FACE, INPUT)
+        box(
+            axes,
+            x,
+            height(0),
+            f"$x_{{{first + step}}}$",
+            palette.INPUT_FACE,
+            palette.INPUT,
+        )
         for row in range(1, rows + 1):
-            box(axes, x, height(row), "", CELLS[1], PRESENT)
+            box(axes, x, height(row), "", palette.CELLS[1], palette.PRESENT)
         scored = step >= unscored
         text = f"$y_{{{first + step}}}$" if scored else "–"
         y = height(rows) + 0.62
-        axes.text(x, y, text, ha="center", va="center", color=INK if scored else MUTED)
+        color = palette.INK if scored else palette.MUTED
+        axes.text(
+            x,
+            y,
+            text,
+            ha="center",
+            va="center",
+            color=color,
+        )
     return places
 
 
 def taken(axes: Axes, x: float, row: int, text: str = "") -> None:
     """Draws what stands left of a window in a row."""
-    box(axes, x, height(row), text, "white", PAST)
+    box(axes, x, height(row), text, "white", palette.PAST)
 
 
 def carry(axes: Axes, start: tuple, end: tuple, bend: float = 0.0) -> None:
@@ -66,7 +69,7 @@ def carry(axes: Axes, start: tuple, end: tuple, bend: float = 0.0) -> None:
             end,
             arrowstyle="-|>,head_width=2.6,head_length=4.2",
             connectionstyle=f"arc3,rad={bend}",
-            color=PAST,
+            color=palette.PAST,
             lw=1.5,
             shrinkA=0,
             shrinkB=0,
@@ -77,7 +80,7 @@ def carry(axes: Axes, start: tuple, end: tuple, bend: float = 0.0) -> None:
 
 def finish(axes: Axes, title: str, right: float, rows: int) -> None:
     """Sets the title and the limits of a panel."""
-    axes.set_title(title, fontsize=12.5, color=INK)
+    axes.set_title(title, fontsize=12.5, color=palette.INK)
     axes.set(xlim=(-0.7, right + 0.7), ylim=(-0.9, height(rows) + 1.1), aspect="equal")
     axes.axis("off")
 
@@ -99,7 +102,7 @@ def repackaged(axes: Axes) -> None:
     for level in range(1, LEVELS + 1):
         taken(axes, second[0] - 1, level, "$h$")
         carry(axes, corner, (second[0] - 1 - HALF, height(level)))
-    box(axes, first[-1], height(LEVELS), "$h$", CELLS[3], PAST)
+    box(axes, first[-1], height(LEVELS), "$h$", palette.CELLS[3], palette.PAST)
     title = "history repackaging: the top level's last state, for every level"
     finish(axes, title, second[-1], LEVELS)
 
@@ -111,7 +114,7 @@ def overlapping(axes: Axes, unscored: int = 2) -> None:
     second = window(axes, start, STEPS + 1 - unscored, LEVELS, unscored)
     for x in (second[0] - 1,):
         for level in range(1, LEVELS + 1):
-            box(axes, x, height(level), "$0$", NOTHING, MUTED)
+            box(axes, x, height(level), "$0$", palette.NOTHING, palette.MUTED)
     title = f"overlapping windows: the first {unscored} outputs are not scored"
     finish(axes, title, second[-1], LEVELS)
 
@@ -124,7 +127,14 @@ def exact(axes: Axes) -> None:
         taken(axes, second[0] - 1, level, f"$h^{{({level})}}$")
         start = (first[-1] + HALF, height(level))
         carry(axes, start, (second[0] - 1 - HALF, height(level)))
-        box(axes, first[-1], height(level), f"$h^{{({level})}}$", CELLS[3], PAST)
+        box(
+            axes,
+            first[-1],
+            height(level),
+            f"$h^{{({level})}}$",
+            palette.CELLS[3],
+            palette.PAST,
+        )
     finish(axes, "the cache: the past of each level, exact", second[-1], LEVELS)
 
 

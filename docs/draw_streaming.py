@@ -6,7 +6,7 @@ import matplotlib.pyplot as plt
 from matplotlib.axes import Axes
 from matplotlib.patches import Patch
 
-from docs import drawing
+from docs import drawing, palette
 
 NOW = 6
 TAPS = 3
@@ -30,21 +30,21 @@ def place(axes: Axes, step: int, row: int, symbol: str) -> None:
     text = f"${symbol}_{step}$"
     y = drawing.height(row)
     if step == NOW:
-        face = drawing.INPUT_FACE if row == 0 else drawing.CELLS[row - 1]
+        face = palette.INPUT_FACE if row == 0 else palette.CELLS[row - 1]
         drawing.box(
-            axes, step, y, text, face, drawing.INPUT if row == 0 else drawing.PRESENT
+            axes, step, y, text, face, palette.INPUT if row == 0 else palette.PRESENT
         )
     elif is_cached(step, row):
-        drawing.box(axes, step, y, text, drawing.SHADE, CACHE)
+        drawing.box(axes, step, y, text, palette.SHADE, CACHE)
     else:
-        drawing.box(axes, step, y, text, drawing.NOTHING, "#d5dae2")
+        drawing.box(axes, step, y, text, palette.NOTHING, "#d5dae2")
 
 
 def computation(axes: Axes) -> None:
     """Draws what the chunk of one step reads."""
     for step in range(NOW - TAPS + 1, NOW + 1):
         end = NOW - 0.11 * (NOW - step)
-        color = drawing.INPUT if step == NOW else CACHE
+        color = palette.INPUT if step == NOW else CACHE
         drawing.arrow(
             axes,
             (step, drawing.height(0) + drawing.HALF),
@@ -56,7 +56,7 @@ def computation(axes: Axes) -> None:
             axes,
             (NOW, drawing.height(row) + drawing.HALF),
             (NOW, drawing.height(row + 1) - drawing.HALF),
-            drawing.PRESENT,
+            palette.PRESENT,
         )
     drawing.arrow(
         axes,
@@ -69,9 +69,9 @@ def computation(axes: Axes) -> None:
 def legend(axes: Axes) -> None:
     """Says what each colour stands for."""
     handles = [
-        Patch(fc=drawing.SHADE, ec=CACHE, label="the cache: what is kept of the past"),
-        Patch(fc=drawing.CELLS[1], ec=drawing.PRESENT, label="computed now"),
-        Patch(fc=drawing.NOTHING, ec="#d5dae2", label="computed once, and forgotten"),
+        Patch(fc=palette.SHADE, ec=CACHE, label="the cache: what is kept of the past"),
+        Patch(fc=palette.CELLS[1], ec=palette.PRESENT, label="computed now"),
+        Patch(fc=palette.NOTHING, ec="#d5dae2", label="computed once, and forgotten"),
     ]
     axes.legend(
         handles=handles,
@@ -80,7 +80,7 @@ def legend(axes: Axes) -> None:
         ncols=3,
         frameon=False,
         fontsize=11,
-        labelcolor=drawing.INK,
+        labelcolor=palette.INK,
     )
 
 
@@ -96,13 +96,13 @@ def draw(path: Path) -> None:
             drawing.height(row),
             text,
             va="center",
-            color=drawing.PAST,
+            color=palette.PAST,
             fontsize=11,
         )
     computation(axes)
     drawing.output(axes, NOW, len(ROWS) - 1, f"$y_{NOW}$")
     axes.axvline(
-        NOW - 0.5, 0.1, 0.93, color=drawing.MUTED, lw=1, ls=(0, (4, 3)), zorder=1
+        NOW - 0.5, 0.1, 0.93, color=palette.MUTED, lw=1, ls=(0, (4, 3)), zorder=1
     )
     drawing.time_axis(axes, 1, NOW - 0.8, drawing.height(-1) + 0.45)
     axes.text(
@@ -111,7 +111,7 @@ def draw(path: Path) -> None:
         "now",
         ha="center",
         va="center",
-        color=drawing.MUTED,
+        color=palette.MUTED,
     )
     legend(axes)
     axes.set_xlim(-2.1, NOW + 4.6)

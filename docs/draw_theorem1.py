@@ -7,21 +7,8 @@ import matplotlib.pyplot as plt
 from matplotlib.axes import Axes
 from matplotlib.patches import Rectangle
 
-from docs.drawing import (
-    CELLS,
-    HALF,
-    INK,
-    INPUT,
-    INPUT_FACE,
-    MUTED,
-    NOTHING,
-    PAST,
-    PRESENT,
-    arrow,
-    box,
-    height,
-    save,
-)
+from docs import palette
+from docs.drawing import HALF, arrow, box, height, save
 
 STEPS = 4
 RECENT = 3  # M: how many steps the layers are truncated to
@@ -35,15 +22,24 @@ def recurrent_layers(axes: Axes) -> None:
     """Draws two recurrent layers over time; the first step is cut off."""
     begin = STEPS - RECENT + 1
     for step in range(begin, STEPS + 1):
-        box(axes, step, height(0), f"$x_{step}$", INPUT_FACE, INPUT)
-        arrow(axes, (step, height(0) + HALF), (step, height(1) - HALF), INPUT)
-        arrow(axes, (step, height(1) + HALF), (step, height(2) - HALF), PRESENT)
+        box(axes, step, height(0), f"$x_{step}$", palette.INPUT_FACE, palette.INPUT)
+        arrow(axes, (step, height(0) + HALF), (step, height(1) - HALF), palette.INPUT)
+        arrow(axes, (step, height(1) + HALF), (step, height(2) - HALF), palette.PRESENT)
         for layer in range(1, LAYERS + 1):
             y = height(layer)
-            box(axes, step, y, f"$h^{layer}_{step}$", CELLS[layer], PRESENT)
+            box(
+                axes,
+                step,
+                y,
+                f"$h^{layer}_{step}$",
+                palette.CELLS[layer],
+                palette.PRESENT,
+            )
             if step > begin:
-                arrow(axes, (step - 1 + HALF, y), (step - HALF, y), PAST)
-    axes.set_title(f"two recurrent layers, {RECENT} steps", fontsize=12.5, color=INK)
+                arrow(axes, (step - 1 + HALF, y), (step - HALF, y), palette.PAST)
+    axes.set_title(
+        f"two recurrent layers, {RECENT} steps", fontsize=12.5, color=palette.INK
+    )
     axes.set(xlim=(begin - 0.7, STEPS + 0.7), ylim=(-0.5, height(LAYERS) + 0.5))
     axes.set_aspect("equal")
     axes.axis("off")
@@ -62,17 +58,29 @@ def unit(step: int, level: int, group: int) -> bool:
 def trellis_network(axes: Axes) -> None:
     """Draws levels of two groups; colour marks the units of the recurrent layers."""
     for step in range(1, STEPS + 1):
-        box(axes, step * PITCH, height(0), f"$x_{step}$", INPUT_FACE, INPUT)
+        box(
+            axes,
+            step * PITCH,
+            height(0),
+            f"$x_{step}$",
+            palette.INPUT_FACE,
+            palette.INPUT,
+        )
         for level in range(1, LEVELS + 1):
             for group in range(1, LAYERS + 1):
                 cell(axes, step, level, group)
     for level in range(1, LEVELS + 1):
         label = f"level {level}"
         axes.text(
-            PITCH - 1.0, height(level), label, ha="right", va="center", color=MUTED
+            PITCH - 1.0,
+            height(level),
+            label,
+            ha="right",
+            va="center",
+            color=palette.MUTED,
         )
     title = f"a trellis network of two groups and {RECENT} + {LAYERS} - 1 levels"
-    axes.set_title(title, fontsize=12.5, color=INK)
+    axes.set_title(title, fontsize=12.5, color=palette.INK)
     axes.set(xlim=(PITCH - 2.1, STEPS * PITCH + 1.1), ylim=(-0.7, height(LEVELS) + 0.7))
     axes.set_aspect("equal")
     axes.axis("off")
@@ -83,37 +91,50 @@ def cell(axes: Axes, step: int, level: int, group: int) -> None:
     x, y = place(step, group), height(level)
     if not unit(step, level, group):
         corner = (x - HALF, y - HALF)
-        shape = Rectangle(corner, 2 * HALF, 2 * HALF, fc=NOTHING, ec="none", zorder=1)
+        shape = Rectangle(
+            corner, 2 * HALF, 2 * HALF, fc=palette.NOTHING, ec="none", zorder=1
+        )
         axes.add_patch(shape)
         return
-    box(axes, x, y, f"$h^{group}_{step}$", CELLS[group], PRESENT)
+    box(axes, x, y, f"$h^{group}_{step}$", palette.CELLS[group], palette.PRESENT)
     below = height(level - 1) + HALF
     if unit(step - 1, level - 1, group):
         start = (place(step - 1, group) + HALF, height(level - 1) + HALF / 2)
-        arrow(axes, start, (x - HALF * 0.7, y - HALF), PAST)
+        arrow(axes, start, (x - HALF * 0.7, y - HALF), palette.PAST)
     if group == 2:
-        arrow(axes, (place(step, 1) + 0.1, below), (x - 0.05, y - HALF), PRESENT)
+        arrow(
+            axes, (place(step, 1) + 0.1, below), (x - 0.05, y - HALF), palette.PRESENT
+        )
         return
     rail = x - HALF - 0.12  # the input passes the levels below
     axes.plot(
-        [x, rail, rail], [height(0) + 0.45, height(0) + 0.45, y], color=INPUT, lw=1.5
+        [x, rail, rail],
+        [height(0) + 0.45, height(0) + 0.45, y],
+        color=palette.INPUT,
+        lw=1.5,
     )
-    axes.plot([step * PITCH, step * PITCH, x], [HALF, 0.45, 0.45], color=INPUT, lw=1.5)
-    arrow(axes, (rail, y), (x - HALF, y), INPUT)
+    axes.plot(
+        [step * PITCH, step * PITCH, x], [HALF, 0.45, 0.45], color=palette.INPUT, lw=1.5
+    )
+    arrow(axes, (rail, y), (x - HALF, y), palette.INPUT)
 
 
 def kernels(axes: Axes) -> None:
     """Draws the blocks of the kernel: rows are what a level computes, columns what it reads."""
     taps = {
-        "past tap": ({(0, 0): "$B_1$", (1, 1): "$B_2$"}, PAST, ("$h^1$", "$h^2$")),
-        "present tap": ({(1, 0): "$A_2$"}, PRESENT, ("$h^1$", "$h^2$")),
-        "input": ({(0, 0): "$A_1$"}, INPUT, ("$x$",)),
+        "past tap": (
+            {(0, 0): "$B_1$", (1, 1): "$B_2$"},
+            palette.PAST,
+            ("$h^1$", "$h^2$"),
+        ),
+        "present tap": ({(1, 0): "$A_2$"}, palette.PRESENT, ("$h^1$", "$h^2$")),
+        "input": ({(0, 0): "$A_1$"}, palette.INPUT, ("$x$",)),
     }
     left = 0.0
     for name, (blocks, colour, columns) in taps.items():
         axes.text(left + len(columns) / 2, 2.75, name, ha="center", color=colour)
         for column, text in enumerate(columns):
-            axes.text(left + column + 0.5, 2.2, text, ha="center", color=MUTED)
+            axes.text(left + column + 0.5, 2.2, text, ha="center", color=palette.MUTED)
             for row in range(LAYERS):
                 content = blocks.get((row, column), "0")
                 filled = (row, column) in blocks
@@ -122,7 +143,7 @@ def kernels(axes: Axes) -> None:
                         (left + column, 1 - row),
                         1,
                         1,
-                        fc=colour if filled else NOTHING,
+                        fc=colour if filled else palette.NOTHING,
                         ec="white",
                         lw=2,
                         alpha=0.85 if filled else 1.0,
@@ -135,14 +156,21 @@ def kernels(axes: Axes) -> None:
                     ha="center",
                     va="center",
                     fontsize=12,
-                    color="white" if filled else MUTED,
+                    color="white" if filled else palette.MUTED,
                 )
         left += len(columns) + 0.8
     for row in range(LAYERS):
         axes.text(
-            -0.2, 1.5 - row, f"$h^{row + 1}$", ha="right", va="center", color=MUTED
+            -0.2,
+            1.5 - row,
+            f"$h^{row + 1}$",
+            ha="right",
+            va="center",
+            color=palette.MUTED,
         )
-    axes.set_title("its kernel: a mixed group convolution", fontsize=12.5, color=INK)
+    axes.set_title(
+        "its kernel: a mixed group convolution", fontsize=12.5, color=palette.INK
+    )
     axes.set(xlim=(-0.7, left), ylim=(-1.3, 3.4), aspect="equal")
     axes.axis("off")
 

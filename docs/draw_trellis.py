@@ -8,25 +8,8 @@ from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 from matplotlib.patches import FancyBboxPatch, Patch, Polygon
 
-from docs.drawing import (
-    CELLS,
-    HALF,
-    INK,
-    INPUT,
-    INPUT_FACE,
-    MUTED,
-    NOTHING,
-    PAST,
-    PRESENT,
-    SHADE,
-    arrow,
-    box,
-    height,
-    label,
-    output,
-    save,
-    time_axis,
-)
+from docs import palette
+from docs.drawing import HALF, arrow, box, height, label, output, save, time_axis
 
 STEPS = 7
 LEVELS = 4
@@ -49,13 +32,13 @@ def injection(axes: Axes, step: int) -> None:
     axes.plot(
         [step + HALF, rail, rail],
         [height(0), height(0), height(LEVELS)],
-        color=INPUT,
+        color=palette.INPUT,
         lw=1.5,
         zorder=2,
         solid_joinstyle="round",
     )
     for level in range(1, LEVELS + 1):
-        arrow(axes, (rail, height(level)), (step + HALF, height(level)), INPUT)
+        arrow(axes, (rail, height(level)), (step + HALF, height(level)), palette.INPUT)
 
 
 def history(axes: Axes) -> None:
@@ -67,8 +50,8 @@ def history(axes: Axes) -> None:
             2 * HALF,
             height(LEVELS - 1) + HALF + 0.25 - bottom,
             f"round,pad=0,rounding_size={HALF / 2}",
-            fc=NOTHING,
-            ec=MUTED,
+            fc=palette.NOTHING,
+            ec=palette.MUTED,
             lw=1.3,
             ls=(0, (4, 2)),
             zorder=2,
@@ -83,9 +66,9 @@ def history(axes: Axes) -> None:
         ha="center",
         va="center",
         fontsize=12,
-        color=INK,
+        color=palette.INK,
     )
-    box(axes, 0, height(-1), "$0$", NOTHING, MUTED)
+    box(axes, 0, height(-1), "$0$", palette.NOTHING, palette.MUTED)
 
 
 def receptive_field(axes: Axes) -> None:
@@ -103,21 +86,21 @@ def receptive_field(axes: Axes) -> None:
         (edge[-1][0], top),
         (right, top),
     ]
-    axes.add_patch(Polygon(corners, closed=True, fc=SHADE, ec="none", zorder=0))
+    axes.add_patch(Polygon(corners, closed=True, fc=palette.SHADE, ec="none", zorder=0))
 
 
 def legend(axes: Axes) -> None:
     """Says what each colour stands for; one colour is one set of weights."""
     entries = {
-        "past tap: $h_{t-1}$ and the cell $c_{t-1}$": PAST,
-        "present tap: $h_t$": PRESENT,
-        r"input: $\tilde{x}_t$, computed once, injected into every level": INPUT,
+        "past tap: $h_{t-1}$ and the cell $c_{t-1}$": palette.PAST,
+        "present tap: $h_t$": palette.PRESENT,
+        r"input: $\tilde{x}_t$, computed once, injected into every level": palette.INPUT,
     }
     handles: list[Artist] = [
         Line2D([], [], color=color, lw=2.5, label=text)
         for text, color in entries.items()
     ]
-    handles.append(Patch(fc=SHADE, label=f"receptive field of $y_{STEPS}$"))
+    handles.append(Patch(fc=palette.SHADE, label=f"receptive field of $y_{STEPS}$"))
     axes.legend(
         handles=handles,
         loc="upper center",
@@ -127,7 +110,7 @@ def legend(axes: Axes) -> None:
         fontsize=11,
         handlelength=1.6,
         columnspacing=1.8,
-        labelcolor=INK,
+        labelcolor=palette.INK,
     )
 
 
@@ -137,9 +120,9 @@ def draw(path: Path) -> None:
     receptive_field(axes)
     history(axes)
     for step in range(1, STEPS + 1):
-        box(axes, step, height(-1), f"$x_{step}$", INPUT_FACE, INPUT)
-        box(axes, step, height(0), rf"$\tilde{{x}}_{step}$", "#fdf1e3", INPUT)
-        taps(axes, step, 0, INPUT, INPUT)
+        box(axes, step, height(-1), f"$x_{step}$", palette.INPUT_FACE, palette.INPUT)
+        box(axes, step, height(0), rf"$\tilde{{x}}_{step}$", "#fdf1e3", palette.INPUT)
+        taps(axes, step, 0, palette.INPUT, palette.INPUT)
         injection(axes, step)
         for level in range(1, LEVELS + 1):
             box(
@@ -147,17 +130,17 @@ def draw(path: Path) -> None:
                 step,
                 height(level),
                 f"$h_{step}^{{({level})}}$",
-                CELLS[1],
-                PRESENT,
+                palette.CELLS[1],
+                palette.PRESENT,
             )
             if level > 1:
-                taps(axes, step, level, PAST, PRESENT)
+                taps(axes, step, level, palette.PAST, palette.PRESENT)
         output(axes, step, LEVELS, f"$y_{step}$")
-    taps(axes, 1, 1, PAST, None)
+    taps(axes, 1, 1, palette.PAST, None)
     for level in range(1, LEVELS + 1):
         label(axes, level, f"level {level}")
     label(axes, -1, "input")
-    axes.text(-0.75, height(LEVELS) + 1.0, "output", ha="right", color=MUTED)
+    axes.text(-0.75, height(LEVELS) + 1.0, "output", ha="right", color=palette.MUTED)
     time_axis(axes, -0.3, STEPS + 0.5, height(-1) - 0.75)
     legend(axes)
     axes.set(

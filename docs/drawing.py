@@ -13,18 +13,10 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import FancyArrowPatch, FancyBboxPatch
 
+from docs import palette
+
 RISE = 1.2
 HALF = 0.31
-
-INK = "#1f2d45"
-MUTED = "#66738a"
-INPUT = "#d9822b"
-PAST = "#8e44ad"
-PRESENT = "#1b7f9c"
-SHADE = "#fff1cf"
-NOTHING = "#eef1f5"
-INPUT_FACE = "#fbe3c8"
-CELLS = ("#e4eef9", "#c6dcf2", "#a2c6e9", "#7cabdc")
 
 
 def height(row: int) -> float:
@@ -41,7 +33,9 @@ def box(axes: Axes, x: float, y: float, text: str, face: str, edge: str) -> None
             corner, 2 * HALF, 2 * HALF, style, fc=face, ec=edge, lw=1.3, zorder=4
         )
     )
-    axes.text(x, y, text, ha="center", va="center", fontsize=12.5, color=INK, zorder=5)
+    axes.text(
+        x, y, text, ha="center", va="center", fontsize=12.5, color=palette.INK, zorder=5
+    )
 
 
 def arrow(axes: Axes, start: tuple, end: tuple, color: str, width: float = 1.5) -> None:
@@ -63,14 +57,14 @@ def arrow(axes: Axes, start: tuple, end: tuple, color: str, width: float = 1.5) 
 
 def label(axes: Axes, row: int, text: str) -> None:
     """Writes what a row is, left of it."""
-    axes.text(-0.75, height(row), text, ha="right", va="center", color=MUTED)
+    axes.text(-0.75, height(row), text, ha="right", va="center", color=palette.MUTED)
 
 
 def output(axes: Axes, step: int, row: int, text: str) -> None:
     """Draws what leaves the top row."""
     top = height(row)
-    arrow(axes, (step, top + HALF), (step, top + 0.85), INK)
-    axes.text(step, top + 1.0, text, ha="center", fontsize=12.5, color=INK)
+    arrow(axes, (step, top + HALF), (step, top + 0.85), palette.INK)
+    axes.text(step, top + 1.0, text, ha="center", fontsize=12.5, color=palette.INK)
 
 
 def time_axis(axes: Axes, start: float, end: float, y: float) -> None:
@@ -80,9 +74,9 @@ def time_axis(axes: Axes, start: float, end: float, y: float) -> None:
         (end, y),
         (start, y),
         va="center",
-        color=MUTED,
+        color=palette.MUTED,
         fontsize=11,
-        arrowprops={"arrowstyle": "-|>", "color": MUTED},
+        arrowprops={"arrowstyle": "-|>", "color": palette.MUTED},
     )
 
 

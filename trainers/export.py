@@ -34,6 +34,9 @@ from trainers.training.workdir import NotKeptError, check_output
 
 FLAGS = flags.FLAGS
 
+_Export = Callable[[epath.Path, runs.ExportOptions], str]
+"""Exports a run's best model; returns the version's folder."""
+
 flags.adopt_module_key_flags(run_flags)
 flags.DEFINE_string("output", None, "The folder of the served model.")
 flags.DEFINE_enum(
@@ -86,18 +89,21 @@ def _export() -> None:
     print(f"{version}: see assets.extra/model_card.md there")
 
 
-def _written(export: Callable[..., str], path: epath.Path, folder: str) -> str:
+def _written(export: _Export, path: epath.Path, folder: str) -> str:
     """Writes a version; says so where it has no form that runs without TensorFlow."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "the model has no form")  # the library's own
-        version = export(path, folder, FLAGS.precision, FLAGS.data_dir, FLAGS.runtime)
+        version = export(
+            path,
+            runs.ExportOptions(folder, FLAGS.precision, FLAGS.data_dir, FLAGS.runtime),
+        )
     refused = manifest.read(Path(version)).runtime.get("refused")
     if FLAGS.runtime and refused:
         print(f"note: {terminal.line(refused)}", file=sys.stderr, flush=True)
     return version
 
 
-def _exporter(task: Task) -> Callable[..., str]:
+def _exporter(task: Task) -> _Export:
     """Returns what exports the runs of a task."""
     if isinstance(task, LanguageTask):
         return language_runs.export

@@ -153,15 +153,8 @@ class Experiment(sequence_runs.SequenceExperiment):
         return "a run of the benchmark of faults"
 
 
-def export(
-    path: epath.Path,
-    output: str,
-    precision: str,
-    data_dir: str | None = None,
-    runtime: bool = False,
-) -> str:
+def export(path: epath.Path, options: runs.ExportOptions) -> str:
     """Writes the run's model as a new version of a served one, with one signature."""
-    del data_dir, runtime
     config = runs.load_config(path)
     model = Model(config.data.steps, config.seed)
     checkpoints.load_best(path, model)
@@ -177,13 +170,13 @@ def export(
     signatures = {
         "serving_default": saving.Signature(answer, {"inputs": spec}, example)
     }
-    weights = Weights(model, precision)
+    weights = Weights(model, options.precision)
     beside = Companions("classifier", fingerprint=0)
 
     def describe(*_: Any) -> str:
         return "# A model card\n"
 
-    return saving.save(signatures, weights, {}, output, describe, beside)
+    return saving.save(signatures, weights, {}, options.output, describe, beside)
 
 
 def install() -> None:

@@ -9,7 +9,9 @@ from typing import Any
 import keras
 from keras import ops
 
-from keras_trellis.core.convolution import repeated, zeros
+from keras_trellis.core import masks
+from keras_trellis.core.convolution import pad_left, repeated, time_steps, zeros
+from keras_trellis.core.masks import Packing
 from keras_trellis.core.network import Network
 from keras_trellis.types import Cache, State, Tensor
 
@@ -71,6 +73,39 @@ def levels_of_pasts(network: Network, pasts: Sequence[State]) -> State:
     ordered = [pasts[level] for level in order(network)]
     by_state = zip(*ordered, strict=True)
     return tuple(ops.concatenate(steps, axis=1) for steps in by_state)
+
+
+def finish_chunk(
+    network: Network,
+    inputs: Tensor,
+    cache: Cache,
+    plan: Packing | None,
+    hidden: Tensor,
+    state: State,
+    levels: State,
+) -> tuple[Tensor, Cache]:
+    """Returns h of the top level, its steps moved back, and the cache after a chunk.
+
+    Args:
+        network: the network's shape.
+        inputs: the chunk, packed, `[B, n, p]`.
+        cache: the cache before it.
+        plan: its packing.
+        hidden: h of the top level, `[B, n, units]`.
+        state: the top level's state at the last valid step, each `[B, units]`.
+        levels: those of the next cache.
+    """
+    seen = ops.expand_dims(cache.steps > 0, -1)
+    before = ops.where(seen, cache.state[0], 0)
+    hidden = masks.unpack(hidden, plan, before)
+    padded = pad_left(cache.inputs, inputs)
+    new_steps = time_steps(inputs) if plan is None else plan.count
+    return hidden, Cache(
+        inputs=masks.last_valid_steps(padded, network.input_width, plan),
+        levels=levels,
+        state=state,
+        steps=cache.steps + new_steps,
+    )
 
 
 def named(name: str, nest: Any) -> dict[str, Tensor]:

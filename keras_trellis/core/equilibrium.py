@@ -182,14 +182,14 @@ def stream(
             network, weights, inputs, before, plan, recur=loop
         )
         levels = tuple(ops.expand_dims(tensor, 1) for tensor in last)
-        return trellis.finish_chunk(network, inputs, cache, plan, hidden, last, levels)
+        return caches.finish_chunk(network, inputs, cache, plan, hidden, last, levels)
     phases = range(network.depth)
     pasts = [caches.past_of_level(network, cache, phase) for phase in phases]
     turn = method.begin(network, weights, inputs, cache.inputs, pasts, solver)
     top, _ = _solve(network, turn, inputs, plan, solver)
     levels = _next_levels(network, turn, pasts, top, plan)
     last = masks.last_valid(top, plan, cache.state)
-    return trellis.finish_chunk(network, inputs, cache, plan, top[0], last, levels)
+    return caches.finish_chunk(network, inputs, cache, plan, top[0], last, levels)
 
 
 def _next_levels(

@@ -24,7 +24,6 @@ from keras_trellis.core.convolution import (
     time_steps,
     zeros,
 )
-from keras_trellis.core.masks import Packing
 from keras_trellis.core.network import Network, Weights, activate
 from keras_trellis.types import Cache, Number, State, Tensor
 
@@ -119,40 +118,7 @@ def stream(
         state = network.begun(state, level)
     last = masks.last_valid(state, plan, cache.state)
     levels = caches.levels_of_pasts(network, pasts)
-    return finish_chunk(network, inputs, cache, plan, state[0], last, levels)
-
-
-def finish_chunk(
-    network: Network,
-    inputs: Tensor,
-    cache: Cache,
-    plan: Packing | None,
-    hidden: Tensor,
-    state: State,
-    levels: State,
-) -> tuple[Tensor, Cache]:
-    """Returns h of the top level, its steps moved back, and the cache after a chunk.
-
-    Args:
-        network: the network's shape.
-        inputs: the chunk, packed, `[B, n, p]`.
-        cache: the cache before it.
-        plan: its packing.
-        hidden: h of the top level, `[B, n, units]`.
-        state: the top level's state at the last valid step, each `[B, units]`.
-        levels: those of the next cache.
-    """
-    seen = ops.expand_dims(cache.steps > 0, -1)
-    before = ops.where(seen, cache.state[0], 0)
-    hidden = masks.unpack(hidden, plan, before)
-    padded = pad_left(cache.inputs, inputs)
-    new_steps = time_steps(inputs) if plan is None else plan.count
-    return hidden, Cache(
-        inputs=masks.last_valid_steps(padded, network.input_width, plan),
-        levels=levels,
-        state=state,
-        steps=cache.steps + new_steps,
-    )
+    return caches.finish_chunk(network, inputs, cache, plan, state[0], last, levels)
 
 
 def inject(network: Network, weights: Weights, padded: Tensor) -> Addends:

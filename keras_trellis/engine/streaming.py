@@ -10,10 +10,10 @@ import tensorflow as tf
 
 from keras_trellis.backend.tensorflow import with_static_shape
 from keras_trellis.core import masks
+from keras_trellis.core.caches import finish_chunk
 from keras_trellis.core.convolution import pad_left, time_steps
 from keras_trellis.core.masks import Packing
 from keras_trellis.core.network import Network, Weights
-from keras_trellis.core.trellis import finish_chunk
 from keras_trellis.engine import convolution, single_step
 from keras_trellis.engine.convolution import Addends
 from keras_trellis.engine.depth_loop import ascend

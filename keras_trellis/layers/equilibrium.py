@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from typing import Any, ClassVar
 
 import keras
@@ -14,9 +13,10 @@ from keras_trellis.core import equilibrium
 from keras_trellis.core.equilibrium import Solver
 from keras_trellis.core.stack import is_stack
 from keras_trellis.layers import networks
+from keras_trellis.layers.hooks import Pass
 from keras_trellis.layers.inputs import checked_tensors
 from keras_trellis.layers.trellis_base import TrellisBase
-from keras_trellis.types import Cache, Convergence, Number, State, Tensor
+from keras_trellis.types import Cache, Convergence, State, Tensor
 
 _DEPTH_ARGUMENTS = ("depth", "recompute", "staggered")  # arguments of TrellisLayer
 _INFINITE = "The depth is infinite; `max_iterations` bounds the work."
@@ -147,23 +147,17 @@ class EquilibriumTrellisLayer(TrellisBase):
         return Solver(self.tolerance, self.max_iterations, training)
 
     def run(
-        self,
-        sequences: Tensor,
-        initial_state: State | None,
-        mask: Tensor | None,
-        training: bool,
-        levels: Sequence[int],
-        num_outputs: Number | None,
+        self, sequences: Tensor, request: Pass
     ) -> tuple[Tensor, State, Convergence]:
         """Runs whole sequences; the last result says how far the levels settled."""
         hidden, state, convergence = networks.settle(
             self._network,
-            self._weights(sequences, training),
+            self._weights(sequences, request.training),
             sequences,
-            initial_state,
-            mask,
-            num_outputs=num_outputs,
-            solver=self._solver(training),
+            request.initial_state,
+            request.mask,
+            num_outputs=request.num_outputs,
+            solver=self._solver(request.training),
         )
         return self._outputs(hidden), state, convergence
 

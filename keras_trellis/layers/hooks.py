@@ -1,13 +1,33 @@
-"""`SequenceHooks`: what a family of sequence layers defines."""
+"""`SequenceHooks`: what a family of sequence layers defines, and the `Pass` that it gets."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import keras
 
 from keras_trellis.types import Number, State, Tensor
+
+
+class Pass(NamedTuple):
+    """What a pass over whole sequences begins from, and what it returns.
+
+    Attributes:
+        initial_state: the states to the left, each `[B, units]` as `state_units` has them; None
+            for those that `get_initial_state` returns.
+        mask: bool `[B, T]`, true at the valid steps; None: all steps are valid.
+        training: whether dropout is applied.
+        levels: what `collected_levels` returned; empty for a layer without levels.
+        num_outputs: how many of the last outputs to return, an integer or a scalar; None for all.
+            What only other outputs depend on need not be computed.
+    """
+
+    initial_state: State | None = None
+    mask: Tensor | None = None
+    training: bool = False
+    levels: Sequence[int] = ()
+    num_outputs: Number | None = None
 
 
 class SequenceHooks:
@@ -58,15 +78,7 @@ class SequenceHooks:
         """
         raise NotImplementedError
 
-    def run(
-        self,
-        sequences: Tensor,
-        initial_state: State | None,
-        mask: Tensor | None,
-        training: bool,
-        levels: Sequence[int],
-        num_outputs: Number | None,
-    ) -> tuple[Tensor, State, Any]:
+    def run(self, sequences: Tensor, request: Pass) -> tuple[Tensor, State, Any]:
         """Runs whole sequences.
 
         A masked step is skipped, wherever it stands: what it holds, NaN too, reaches no output, no
@@ -76,16 +88,10 @@ class SequenceHooks:
 
         Args:
             sequences: `[B, T, p]`, with anything at the masked steps.
-            initial_state: the states to the left, each `[B, units]` as `state_units` has them; None
-                for those that `get_initial_state` returns.
-            mask: bool `[B, T]`, true at the valid steps; None: all steps are valid.
-            training: whether dropout is applied.
-            levels: what `collected_levels` returned; empty for a layer without levels.
-            num_outputs: how many of the last outputs to return, an integer or a scalar; None for
-                all. What only other outputs depend on need not be computed.
+            request: the initial state, the mask, and what to compute.
 
         Returns:
-            the outputs `[B, T, output_units]`, or the last `num_outputs` steps of them
+            the outputs `[B, T, output_units]`, or the last `request.num_outputs` steps of them
             (`core.convolution.last_steps`), which are fewer where T is less. The output at a masked
             step is a copy of the output at the valid step before it, and zero where no valid step
             has been, also if there is an `initial_state`, as in an LSTM.

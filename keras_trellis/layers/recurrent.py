@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import functools
 from collections.abc import Sequence
 from typing import Any
@@ -13,8 +12,9 @@ from keras import ops
 from keras_trellis.arguments import constructor
 from keras_trellis.core.convolution import last_steps
 from keras_trellis.layers import past
+from keras_trellis.layers.hooks import Pass
 from keras_trellis.layers.inputs import check_not_stateful
-from keras_trellis.layers.sequence import SequenceLayer
+from keras_trellis.layers.sequence import SequenceLayer, deserialized, serialized
 from keras_trellis.types import Number, State, Tensor
 
 MEANINGLESS = ("stateful", "go_backwards", "zero_output_for_mask")
@@ -103,21 +103,14 @@ class RecurrentLayer(SequenceLayer):
                 layer.build((None, None, read))
             read = _output_units(layer) + (inputs if self.skip_input else 0)
 
-    def run(
-        self,
-        sequences: Tensor,
-        initial_state: State | None,
-        mask: Tensor | None,
-        training: bool,
-        levels: Sequence[int],
-        num_outputs: Number | None,
-    ) -> tuple[Tensor, State, None]:
+    def run(self, sequences: Tensor, request: Pass) -> tuple[Tensor, State, None]:
         """Runs whole sequences; see `SequenceHooks.run`."""
-        if initial_state is None:
-            initial_state = tuple(self.get_initial_state(ops.shape(sequences)[0]))
-        run = self._runner(training)
-        outputs, state = past.run_valid(run, sequences, initial_state, mask)
-        return last_steps(outputs, num_outputs), state, None
+        state = request.initial_state
+        if state is None:
+            state = tuple(self.get_initial_state(ops.shape(sequences)[0]))
+        run = self._runner(request.training)
+        outputs, state = past.run_valid(run, sequences, state, request.mask)
+        return last_steps(outputs, request.num_outputs), state, None
 
     def run_chunk(
         self, sequences: Tensor, cache: State, mask: Tensor | None, training: bool
@@ -167,33 +160,6 @@ def is_recurrent(value: Any) -> bool:
     if not isinstance(value, (list, tuple)):
         value = [value]
     return bool(value) and all(isinstance(layer, keras.layers.RNN) for layer in value)
-
-
-def deserialized(value: Any) -> Any:
-    """Returns the layer of a config that `serialized` made; what is no dictionary is returned."""
-    if not isinstance(value, dict):
-        return value
-    # Keras takes the cell out of the config that it reads.
-    return keras.saving.deserialize_keras_object(copy.deepcopy(value))
-
-
-def serialized(layer: keras.layers.Layer) -> dict[str, Any]:
-    """Returns a part of a layer or a model for its config.
-
-    Without the shapes that the part was built for: what it is part of builds it.
-    """
-    return _without_shapes(keras.saving.serialize_keras_object(layer))
-
-
-def _without_shapes(config: Any) -> Any:
-    if isinstance(config, dict):
-        entries = {
-            name: value for name, value in config.items() if name != "build_config"
-        }
-        return {name: _without_shapes(value) for name, value in entries.items()}
-    if isinstance(config, (list, tuple)):
-        return [_without_shapes(entry) for entry in config]
-    return config
 
 
 def _check(layers: list[Any]) -> None:

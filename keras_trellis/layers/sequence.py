@@ -6,6 +6,7 @@ statefulness. A family of layers adds its variables and its network.
 
 from __future__ import annotations
 
+import copy
 import functools
 from collections.abc import Sequence
 from typing import Any
@@ -16,6 +17,7 @@ from keras import ops
 from keras_trellis.arguments import FullSignature
 from keras_trellis.backend import current as backend
 from keras_trellis.core.convolution import last_steps
+from keras_trellis.layers.hooks import Pass
 from keras_trellis.layers.inputs import (
     check_options,
     check_shape,
@@ -171,9 +173,8 @@ class SequenceLayer(Stateful, keras.layers.Layer):
             outputs = last_steps(outputs, num_outputs)
             further = None
         else:
-            outputs, states, further = self.run(
-                sequences, initial, mask, training, levels, num_outputs
-            )
+            request = Pass(initial, mask, training, levels, num_outputs)
+            outputs, states, further = self.run(sequences, request)
         valid = None if mask is None else last_steps(mask, num_outputs)
         auxiliary = None if auxiliary_every is None else further
         return call_results(self, outputs, states, auxiliary, valid)
@@ -287,7 +288,8 @@ class SequenceLayer(Stateful, keras.layers.Layer):
         levels = self.collected_levels(depth, auxiliary_every, auxiliary_from)
         sequences, initial, mask = checked_tensors(self, sequences, initial_state, mask)
         num_outputs = count_outputs(sequences, discard)
-        return self.run(sequences, initial, mask, training, levels, num_outputs)
+        request = Pass(initial, mask, training, levels, num_outputs)
+        return self.run(sequences, request)
 
     def get_initial_cache(
         self, batch_size: Number, initial_state: Sequence[Tensor] | None = None
@@ -328,3 +330,30 @@ class SequenceLayer(Stateful, keras.layers.Layer):
         """
         sequences, _, mask = checked_tensors(self, sequences, None, mask)
         return self.run_chunk(sequences, cache, mask, training=False)
+
+
+def deserialized(value: Any) -> Any:
+    """Returns the layer of a config that `serialized` made; what is no dictionary is returned."""
+    if not isinstance(value, dict):
+        return value
+    # Keras takes the cell out of the config that it reads.
+    return keras.saving.deserialize_keras_object(copy.deepcopy(value))
+
+
+def serialized(layer: keras.layers.Layer) -> dict[str, Any]:
+    """Returns a part of a layer or a model for its config.
+
+    Without the shapes that the part was built for: what it is part of builds it.
+    """
+    return _without_shapes(keras.saving.serialize_keras_object(layer))
+
+
+def _without_shapes(config: Any) -> Any:
+    if isinstance(config, dict):
+        entries = {
+            name: value for name, value in config.items() if name != "build_config"
+        }
+        return {name: _without_shapes(value) for name, value in entries.items()}
+    if isinstance(config, (list, tuple)):
+        return [_without_shapes(entry) for entry in config]
+    return config

@@ -13,9 +13,10 @@ from keras_trellis import arguments
 from keras_trellis.core import trellis
 from keras_trellis.core.network import receptive_field
 from keras_trellis.layers import networks
+from keras_trellis.layers.hooks import Pass
 from keras_trellis.layers.inputs import checked_tensors
 from keras_trellis.layers.trellis_base import TrellisBase
-from keras_trellis.types import Cache, Number, State, Tensor
+from keras_trellis.types import Cache, State, Tensor
 
 
 @keras.saving.register_keras_serializable("keras_trellis")
@@ -175,25 +176,19 @@ class TrellisLayer(TrellisBase):
         return [*inner, depth]
 
     def run(
-        self,
-        sequences: Tensor,
-        initial_state: State | None,
-        mask: Tensor | None,
-        training: bool,
-        levels: Sequence[int],
-        num_outputs: Number | None,
+        self, sequences: Tensor, request: Pass
     ) -> tuple[Tensor, State, Tensor | None]:
         """Runs whole sequences; the last result is the auxiliary outputs, if any."""
-        *inner, depth = levels
+        *inner, depth = request.levels
         collected, state = networks.run(
             dataclasses.replace(self._network, depth=depth),
-            self._weights(sequences, training),
+            self._weights(sequences, request.training),
             sequences,
-            initial_state,
-            mask,
-            stops=tuple(levels),
-            num_outputs=num_outputs,
-            training=training,
+            request.initial_state,
+            request.mask,
+            stops=tuple(request.levels),
+            num_outputs=request.num_outputs,
+            training=request.training,
             recompute=self.recompute,
         )
         collected = [self._outputs(hidden) for hidden in collected]

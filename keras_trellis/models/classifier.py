@@ -15,7 +15,7 @@ from keras_trellis.backend import current as backend
 from keras_trellis.core import checks, dropout, masks
 from keras_trellis.core.convolution import masked
 from keras_trellis.core.dropout import Rate, generator_for
-from keras_trellis.layers.recurrent import serialized
+from keras_trellis.layers.sequence import serialized
 from keras_trellis.models import legacy, sequence_layer
 from keras_trellis.models.sequence_layer import ModelLayer
 from keras_trellis.types import Number, Tensor

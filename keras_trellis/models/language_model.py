@@ -13,7 +13,7 @@ from keras import ops
 
 from keras_trellis import arguments, heads
 from keras_trellis.core import checks, dropout
-from keras_trellis.layers.recurrent import serialized
+from keras_trellis.layers.sequence import serialized
 from keras_trellis.models import legacy, passes, sequence_layer
 from keras_trellis.models.scoring import Scoring
 from keras_trellis.models.sequence_layer import ModelLayer

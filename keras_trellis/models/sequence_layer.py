@@ -9,13 +9,8 @@ from typing import Any, Protocol
 import keras
 
 from keras_trellis import arguments
-from keras_trellis.layers.recurrent import (
-    MEANINGLESS,
-    RecurrentLayer,
-    deserialized,
-    is_recurrent,
-)
-from keras_trellis.layers.sequence import SequenceLayer
+from keras_trellis.layers.recurrent import MEANINGLESS, RecurrentLayer, is_recurrent
+from keras_trellis.layers.sequence import SequenceLayer, deserialized
 from keras_trellis.types import State, Tensor
 
 _NEEDED = (
@@ -116,7 +111,7 @@ def prepared(
         ValueError: `value` is no such layer, or has an argument without meaning in a model.
     """
     layer = deserialized(value)
-    if is_recurrent(layer):
+    if not isinstance(layer, SequenceLayer) and is_recurrent(layer):
         layer = RecurrentLayer(layer, name="trellis")
     if not isinstance(layer, keras.layers.Layer) or not all(
         hasattr(layer, n) for n in _NEEDED

@@ -21,9 +21,10 @@ from keras_trellis.core.gates import LSTMGate
 from keras_trellis.core.kernels import RESTRAINTS, WeightArguments
 from keras_trellis.layers import past
 from keras_trellis.layers.equilibrium import EquilibriumTrellisLayer
+from keras_trellis.layers.hooks import Pass
 from keras_trellis.layers.sequence import SequenceLayer
 from keras_trellis.recurrent.loops import recur
-from keras_trellis.types import Number, State, Tensor
+from keras_trellis.types import State, Tensor
 
 _GATE = LSTMGate()
 _PLAIN = (
@@ -255,21 +256,15 @@ class StackedLSTM(WeightArguments, SequenceLayer):
 
     # The network
 
-    def run(
-        self,
-        sequences: Tensor,
-        initial_state: State | None,
-        mask: Tensor | None,
-        training: bool,
-        levels: Sequence[int],
-        num_outputs: Number | None,
-    ) -> tuple[Tensor, State, None]:
+    def run(self, sequences: Tensor, request: Pass) -> tuple[Tensor, State, None]:
         """Runs whole sequences; see `SequenceHooks.run`."""
-        if initial_state is None:
-            batch_size = ops.shape(sequences)[0]
-            initial_state = tuple(self.get_initial_state(batch_size))
-        outputs, state = self._run(sequences, initial_state, None, mask, training)
-        return last_steps(outputs, num_outputs), state, None
+        state = request.initial_state
+        if state is None:
+            state = tuple(self.get_initial_state(ops.shape(sequences)[0]))
+        outputs, state = self._run(
+            sequences, state, None, request.mask, request.training
+        )
+        return last_steps(outputs, request.num_outputs), state, None
 
     def run_chunk(
         self, sequences: Tensor, cache: State, mask: Tensor | None, training: bool

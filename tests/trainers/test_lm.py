@@ -18,6 +18,7 @@ from tests.trainers import calls
 from trainers import evaluate, generate, lm, pixels, report
 from trainers.language import experiment as language_runs
 from trainers.training import strategies
+from trainers.training.runs import ExportOptions
 
 SMALL = (
     "--preset=small_levels",
@@ -382,9 +383,8 @@ def test_each_layer_is_trained_scored_adapted_sampled_from_and_exported(
     )
     text = call(*arguments)
     assert text.startswith("w1")
-    folder = language_runs.export(
-        epath.Path(workdir), str(tmp_path / "served"), "float32"
-    )
+    options = ExportOptions(str(tmp_path / "served"))
+    folder = language_runs.export(epath.Path(workdir), options)
     generate = tf.saved_model.load(folder).signatures["generate"]
     assert generate.structured_input_signature
 

@@ -16,9 +16,9 @@ from keras_trellis.core.convolution import (
 )
 from keras_trellis.engine import schedule
 from keras_trellis.engine.schedule import Grid, take_steps
+from keras_trellis.layers.hooks import Pass
 from keras_trellis.layers.inputs import check_not_stateful, count_outputs
-from keras_trellis.layers.recurrent import deserialized, serialized
-from keras_trellis.layers.sequence import SequenceLayer
+from keras_trellis.layers.sequence import SequenceLayer, deserialized, serialized
 from keras_trellis.types import Number, State, Tensor
 
 
@@ -208,21 +208,14 @@ class CausalLayer(SequenceLayer):
         outputs, state, further = super().propagate(sequences, **how)
         return last_steps(outputs, count_outputs(outputs, discard)), state, further
 
-    def run(
-        self,
-        sequences: Tensor,
-        initial_state: State | None,
-        mask: Tensor | None,
-        training: bool,
-        levels: Sequence[int],
-        num_outputs: Number | None,
-    ) -> tuple[Tensor, State, None]:
+    def run(self, sequences: Tensor, request: Pass) -> tuple[Tensor, State, None]:
         """Runs whole sequences; see `SequenceHooks.run`."""
-        if initial_state is None and mask is None and not self.return_state:
+        state, mask, training, _, num_outputs = request
+        if state is None and mask is None and not self.return_state:
             grids = self._grids(num_outputs, sequences.shape[1])
             if grids:
                 return self._run_on(grids, sequences, training), (), None
-        state = initial_state or tuple(self.get_initial_state(tf.shape(sequences)[0]))
+        state = state or tuple(self.get_initial_state(tf.shape(sequences)[0]))
         outputs, state = self._run(sequences, state, None, mask, training)
         return last_steps(outputs, num_outputs), state, None
 

@@ -89,7 +89,9 @@ def parse(path: epath.PathLike) -> Series:
 
 def filled(values: np.ndarray) -> np.ndarray:
     """Returns `[T]` whose gaps have the number before them; first ones, which have none, stay."""
-    last = np.maximum.accumulate(np.where(np.isnan(values), 0, np.arange(len(values))))
+    places = np.arange(len(values))
+    places[np.isnan(values)] = 0
+    last = np.maximum.accumulate(places)
     return values[last]
 
 

@@ -266,8 +266,9 @@ def _number_scale(train: Sequence[Recording]) -> tuple[tuple[float, ...], float]
     values = np.concatenate(
         [recording.target.reshape(-1, width) for recording in train]
     ).astype("float64")
-    scale = float(np.sqrt(np.nanmean((values - np.nanmean(values, 0)) ** 2)))
-    return tuple(np.nanmean(values, 0).tolist()), scale or 1.0
+    means = np.nanmean(values, 0)
+    variance = np.nanmean((values - means) ** 2)
+    return tuple(means.tolist()), float(np.sqrt(variance)) or 1.0
 
 
 def by_length(lengths: Sequence[int], size: int) -> Iterator[list[int]]:

@@ -95,7 +95,8 @@ def pydoc_parts(text: str) -> list[Part]:
             word = EOS
         elif _python_tokens()[1].fullmatch(word):
             word = "N"
-        blank, part = text[begin : match.start()], text[match.start() : match.end()]
+        blank = text[begin : match.start()]
+        part = text[match.start() : match.end()]
         parts.append(Part(blank, part, word))
         begin = match.end()
     return parts

@@ -150,7 +150,8 @@ def recall(
     same = _log_sum(scores, known & (joined.targets == targets[:, None]))
     # While the cache is empty, the model's own probability takes its place in the mixture.
     recalled = tf.where(filled, tf.cast(same - every, nll.dtype), -nll)
-    shares = tf.math.log(tf.constant([1 - cache.weight, cache.weight], nll.dtype))
+    weights = tf.constant([1 - cache.weight, cache.weight], nll.dtype)
+    shares = tf.math.log(weights)
     mixed = -tf.reduce_logsumexp(shares + tf.stack([-nll, recalled], 1), 1)
     last = slice(-cache.size, None)
     return mixed, Recent(joined.features[last], joined.targets[last], joined.count)

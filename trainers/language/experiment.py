@@ -275,22 +275,12 @@ def _best_model(path: epath.Path, config: ConfigDict, words: int) -> TrellisLM:
     return model
 
 
-def export(
-    path: epath.Path,
-    output: str,
-    precision: str,
-    data_dir: str | None = None,
-    runtime: bool = False,
-) -> str:
+def export(path: epath.Path, options: runs.ExportOptions) -> str:
     """Writes a run's best model as a new version of a served model; returns its folder.
 
     Args:
         path: the run's folder.
-        output: the served model's folder.
-        precision: the precision of the weights, one of `keras_trellis.export.PRECISIONS`. Below
-            float32 the model card has the validation score before and after.
-        data_dir: the folder of the corpus's text files; only that score needs it.
-        runtime: see `keras_trellis.export.export_language_model`.
+        options: where to, and how.
 
     Raises:
         ValueError, OSError, WorkdirError: the run, the folder or the corpus cannot be used.
@@ -303,23 +293,24 @@ def export(
     facts = runs.facts(path, config)
     facts |= provenance.data_facts(task, record.get("sha256", {}))
     facts |= provenance.unknown_words(record)
-    if precision != "float32":
-        corpus = _run_corpus(path, config, data_dir)
+    if options.precision != "float32":
+        corpus = _run_corpus(path, config, options.data_dir)
         texts = []
-        for candidate in (model, inference_model(model, precision)):
+        for candidate in (model, inference_model(model, options.precision)):
             evaluator = evaluation.Evaluator(candidate, config.data, config.evaluation)
             nats = evaluator.exact(corpus.validation).mean
             texts.append(task.measure.text(task.measure.from_nats(nats)))
-        facts |= runs.change(f"validation {task.measure.name}", precision, *texts)
+        name = f"validation {task.measure.name}"
+        facts |= runs.change(name, options.precision, *texts)
     return export_language_model(
         model,
         vocabulary.tokens,
-        output,
+        options.output,
         pieces=task.pieces is not None,
         standardize=task.standardize,
         detokenize=task.printed,
-        precision=precision,
-        runtime=runtime,
+        precision=options.precision,
+        runtime=options.runtime,
         facts=facts,
     )
 

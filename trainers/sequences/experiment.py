@@ -138,24 +138,14 @@ def evaluate(path: epath.Path, data_dir: str | None) -> None:
     experiment.evaluate(path)
 
 
-def export(
-    path: epath.Path,
-    output: str,
-    precision: str,
-    data_dir: str | None = None,
-    runtime: bool = False,
-) -> str:
+def export(path: epath.Path, options: runs.ExportOptions) -> str:
     """Writes a run's best model as a new version of a served model; returns its folder.
 
     The served model takes unchanged images and puts their pixels in the run's order.
 
     Args:
         path: the run's folder.
-        output: the served model's folder.
-        precision: the precision of the weights, one of `keras_trellis.export.PRECISIONS`. Below
-            float32 the model card has the validation score before and after.
-        data_dir: the folder of the published files; only that score needs it.
-        runtime: see `keras_trellis.export.export_language_model`.
+        options: where to, and how.
 
     Raises:
         ValueError, OSError, WorkdirError: the run, the folder or the data cannot be used.
@@ -175,18 +165,18 @@ def export(
     checkpoints.load_best(path, model)
     facts = runs.facts(path, config)
     facts |= provenance.data_facts(registry.get(config.task), record.get("sha256", {}))
-    if precision != "float32":
-        experiment = SequenceExperiment(config, data_dir, path)
+    if options.precision != "float32":
+        experiment = SequenceExperiment(config, options.data_dir, path)
         experiment.check(path)
-        facts |= _precision_facts(experiment, task.measure, model, precision)
+        facts |= _precision_facts(experiment, task.measure, model, options.precision)
     return export_classifier(
         model,
-        output,
+        options.output,
         labels=source.classes,
         inputs=tf.TensorSpec([None, *source.shape], tf.uint8, "images"),
         preprocess=functools.partial(images.as_sequences, source),
-        precision=precision,
-        runtime=runtime,
+        precision=options.precision,
+        runtime=options.runtime,
         facts=facts,
     )
 

@@ -360,7 +360,8 @@ def _from_proto(proto: Any) -> np.ndarray:
             tensor of any shape, so that the answer's length does not limit it.
     """
     sizes = [dimension.size for dimension in proto.tensor_shape.dim]
-    if min(sizes, default=0) < 0 or max(math.prod(sizes), *sizes, 0) > MOST_BYTES // 4:
+    most = MOST_BYTES // 4
+    if min(sizes, default=0) < 0 or max(math.prod(sizes), *sizes, 0) > most:
         raise ValueError(f"a tensor of shape {sizes}")
     return protocol.from_proto(proto)
 

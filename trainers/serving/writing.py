@@ -81,7 +81,9 @@ def score(model: Asked, text: str) -> Scores:
     """Scores a text; raises what the model raises."""
     answer = model("score", text=[text])
     count = int(answer["count"][0])  # a server may pad to a longer text
-    words, read, nll = (answer[name][0, :count] for name in ("words", "tokens", "nll"))
+    words = answer["words"][0, :count]
+    read = answer["tokens"][0, :count]
+    nll = answer["nll"][0, :count]
     # A piece that is a part of a character is another text, and known.
     known = (words == read) | (answer["unknown"][0] == 0)
     return Scores(words.tolist(), known.tolist(), nll.tolist())

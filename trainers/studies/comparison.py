@@ -165,7 +165,9 @@ def equal(
     first = next(iter(starts))
     own, fixed = parameters or count(starts[first]), None if parameters else first
     sized = _all_sized(starts, own, count, fixed)
-    numbers = [own] if parameters else [own, *_bounds(own, map(count, sized.values()))]
+    numbers = [own]
+    if not parameters:
+        numbers += _bounds(own, map(count, sized.values()))
     for number in numbers:
         resized = _all_sized(starts, number, count, fixed)
         if all(

@@ -119,7 +119,8 @@ def paired(differences: Sequence[float]) -> float:
         differences: one for each seed, at most 20.
     """
     values = np.array(differences)
-    signs = np.array(list(itertools.product((1, -1), repeat=len(values))))
+    choices = itertools.product((1, -1), repeat=len(values))
+    signs = np.array(list(choices))
     sums = np.abs(signs @ values)
     # Sums that are equal but for rounding count as equal.
     return float(np.mean(sums >= abs(values.sum()) * (1 - 1e-12)))

@@ -113,11 +113,12 @@ class Place:
         """
         folder = self.path / _SESSIONS
         paths = sorted(folder.iterdir()) if folder.exists() else []
-        intervals = sorted(
-            (float(path.name.partition("-")[0]), path.stat().st_mtime) for path in paths
-        )
+        intervals = []
+        for path in paths:
+            first, _, _ = path.name.partition("-")
+            intervals.append((float(first), path.stat().st_mtime))
         total, end = 0.0, 0.0
-        for began, last in intervals:
+        for began, last in sorted(intervals):
             total += max(0.0, last - max(began, end))
             end = max(end, last)
         return total

@@ -36,26 +36,15 @@ _STATED = {
 }
 
 
-def export(
-    path: epath.Path,
-    output: str,
-    precision: str,
-    data_dir: str | None = None,
-    runtime: bool = False,
-) -> str:
+def export(path: epath.Path, options: runs.ExportOptions) -> str:
     """Writes a run's best model as a new version of a served model; returns its folder.
 
     The served model takes recordings as the files have them, and their lengths.
 
     Args:
         path: the run's folder.
-        output: the served model's folder.
-        precision: the precision of the weights, one of `keras_trellis.export.PRECISIONS`; below
-            float32 only for one class a recording. The model card then has the validation score
-            before and after.
-        data_dir: the folder of the data's files; only that score needs it.
-        runtime: see `keras_trellis.export.export_classifier`; a model without one class for each
-            recording has no form for it.
+        options: where to, and how. A model without one class for each recording has no precision
+            below float32, and no form for `runtime`.
 
     Raises:
         ValueError, OSError, WorkdirError: the run, the folder or the data cannot be used.
@@ -68,27 +57,27 @@ def export(
     ) | _channels(facts)
     model = experiment.load_model(path, config, facts)
     if facts.every_step or not facts.classes:
-        if precision != "float32":
+        if options.precision != "float32":
             raise ValueError(
                 "--precision must be float32 for a model without one class for each recording. "
-                f"Received: --precision={precision}"
+                f"Received: --precision={options.precision}"
             )
         task: Any = registry.get(config.task)
         ahead = config.data.ahead if task.objective == "next_step" else 0
-        return _save(Endpoints(model, facts, ahead), output, card_facts)
+        return _save(Endpoints(model, facts, ahead), options.output, card_facts)
     classifier, scaled = models.classifier(model, facts)
-    if precision != "float32":
-        loaded = experiment.SeriesExperiment(config, data_dir)
+    if options.precision != "float32":
+        loaded = experiment.SeriesExperiment(config, options.data_dir)
         loaded.check(path)
         objective = objectives.Classes(config, loaded.data)
-        card_facts |= _precision_facts(objective, classifier, scaled, precision)
+        card_facts |= _precision_facts(objective, classifier, scaled, options.precision)
     return export_classifier(
         classifier,
-        output,
+        options.output,
         labels=facts.classes,
         preprocess=scaled,
-        precision=precision,
-        runtime=runtime,
+        precision=options.precision,
+        runtime=options.runtime,
         facts=card_facts,
     )
 

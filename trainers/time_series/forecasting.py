@@ -91,5 +91,6 @@ def _lags(levels: np.ndarray) -> np.ndarray:
 
 def _known(inputs: np.ndarray, targets: np.ndarray) -> np.ndarray:
     """Returns the weeks with all lags and all targets, by their places."""
-    rows = np.isfinite(inputs[: len(targets)]).all(1) & np.isfinite(targets).all(1)
-    return np.flatnonzero(rows)
+    has_lags = np.isfinite(inputs[: len(targets)]).all(1)
+    has_targets = np.isfinite(targets).all(1)
+    return np.flatnonzero(has_lags & has_targets)

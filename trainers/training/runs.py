@@ -4,7 +4,7 @@ import contextlib
 import functools
 import math
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import keras
 import ml_collections
@@ -47,6 +47,23 @@ from trainers.training.workdir import (
 IMPORTED = "imported.json"  # is in a folder whose weights were not trained there
 NEED_GPU = ("paper", "released")  # and the presets whose names begin so
 _MUCH_SLOWER = 1.5  # below it is the noise of two short timings
+
+
+class ExportOptions(NamedTuple):
+    """How to export a run's best model.
+
+    Attributes:
+        output: the served model's folder.
+        precision: the precision of the weights, one of `keras_trellis.export.PRECISIONS`. Below
+            float32 the model card has the validation score before and after.
+        data_dir: the folder of the run's data; only that score needs it.
+        runtime: whether to write the form that `keras_trellis.serving` runs, too.
+    """
+
+    output: str
+    precision: str = "float32"
+    data_dir: str | None = None
+    runtime: bool = False
 
 
 def train(

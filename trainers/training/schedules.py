@@ -165,6 +165,9 @@ def total_cost(costs: Sequence[float], steps: int, length: int) -> float:
         steps: the number of steps.
         length: the steps of the whole run.
     """
-    ends = [math.ceil(part * length / len(costs)) for part in range(len(costs) + 1)]
-    parts = zip(costs, itertools.pairwise(ends), strict=True)
-    return sum(cost * max(0, min(steps, end) - start) for cost, (start, end) in parts)
+    parts = len(costs)
+    ends = [math.ceil(part * length / parts) for part in range(parts + 1)]
+    total = 0.0
+    for cost, (start, end) in zip(costs, itertools.pairwise(ends), strict=True):
+        total += cost * max(0, min(steps, end) - start)
+    return total

@@ -100,7 +100,8 @@ def _ready(descriptors: Iterable[int], seconds: float) -> list[int]:
 
 def _main(argv: list[str]) -> None:
     parent, silence, grace, otherwise, *arguments = argv[1:]
-    connections = dict(zip(map(int, arguments[::2]), arguments[1::2], strict=True))
+    descriptors = map(int, arguments[::2])
+    connections = dict(zip(descriptors, arguments[1::2], strict=True))
     watch(int(parent), float(silence), float(grace), otherwise, connections)
 
 

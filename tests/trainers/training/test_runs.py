@@ -27,6 +27,7 @@ from trainers.training import (
     stopping,
     strategies,
 )
+from trainers.training.runs import ExportOptions
 from trainers.training.trainer import Trainer
 from trainers.training.workdir import NotKeptError, WorkdirError, open_workdir
 
@@ -808,7 +809,7 @@ def test_a_damaged_file_of_a_run_is_named_by_all_that_need_it(
         train,
         lambda: experiment.evaluate(folder, str(corpus), ("exact",)),
         lambda: experiment.generate(folder, "a", 5),
-        lambda: experiment.export(folder, str(tmp_path / "served"), "float32"),
+        lambda: experiment.export(folder, ExportOptions(str(tmp_path / "served"))),
     ]
     for name, damage, problem in DAMAGES:
         file = folder / name
@@ -837,5 +838,5 @@ def test_a_result_of_other_content_is_named_by_an_export(finished, tmp_path):
     ):
         file.write_bytes(content)
         with pytest.raises(ValueError) as error:
-            experiment.export(folder, str(tmp_path / "served"), "float32")
+            experiment.export(folder, ExportOptions(str(tmp_path / "served")))
         assert str(error.value).startswith(f"{file} is damaged: ")
