@@ -9,7 +9,7 @@ import hypothesis
 import pytest
 from matplotlib import figure
 
-from tests import forking
+from tests import ROOT, forking
 from tests import pictures as plots
 
 pytest_plugins = ["tests.workers"]
@@ -19,6 +19,11 @@ os.environ.setdefault("CUDA_VISIBLE_DEVICES", "-1")
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 # Tests of XLA spend their time compiling. Without optimisation they take a third less.
 os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=0")
+# JAX compiles each operation of an eager call by itself, in each process: they share what they have
+# compiled, which is named by the program, the flags and the version.
+os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(ROOT / ".build" / "jax"))
+os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
+os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES", "-1")
 # gcsfs reads it once. It would ask a server that the emulator in tests does not have.
 os.environ.setdefault("GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT", "false")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 from collections.abc import Callable
 from typing import Any
@@ -69,6 +70,31 @@ def with_gradients(function: Function, obj: Any) -> Callable[..., tuple]:
         inputs = ops.convert_to_tensor(inputs)
         values = [variable.value for variable in obj.trainable_variables]
         return _differentiate(function, obj, values, inputs, others)
+
+    return run
+
+
+def quick(function: Callable, obj: Any) -> Callable:
+    """Returns a function of an object and of tensors, which JAX compiles as one.
+
+    Eagerly JAX would compile each operation by itself, for each shape. Elsewhere it stays as it is.
+
+    Args:
+        function: what runs the object, which is its first argument.
+        obj: a layer or a model. Its variables are read anew in each call.
+    """
+    if BACKEND != "jax":
+        return functools.partial(function, obj)
+    import jax
+
+    @jax.jit
+    def compiled(values: list, args: tuple) -> Any:
+        scope = list(zip(obj.trainable_variables, values, strict=True))
+        with keras.StatelessScope(state_mapping=scope):
+            return function(obj, *args)
+
+    def run(*args: Any) -> Any:
+        return compiled([variable.value for variable in obj.trainable_variables], args)
 
     return run
 

@@ -4,11 +4,7 @@ import functools
 import inspect
 import json
 import math
-import pathlib
-import subprocess
-import sys
 
-import filelock
 import keras
 import numpy as np
 import pytest
@@ -17,7 +13,7 @@ from keras import ops
 import keras_trellis
 import keras_trellis.heads
 import keras_trellis.recurrent
-from tests.contract import saved, tensors
+from tests.contract import tensors
 from tests.contract.registry import ENTRIES, REGISTRY, WITHOUT_CONTRACT, Outputs
 
 BATCH, STEPS = 3, 7
@@ -73,11 +69,21 @@ def drawn(entry):
 
 
 @pytest.fixture(scope="module")
-def passes(entry, built, drawn):
+def run(entry, built):
+    """From inputs and a mask to the outputs."""
+    return tensors.quick(entry.run, built)
+
+
+@pytest.fixture(scope="module")
+def stream(entry, built):
+    """From a chunk, a cache and a mask to the outputs and the next cache."""
+    return tensors.quick(entry.stream, built)
+
+
+@pytest.fixture(scope="module")
+def passes(run, drawn):
     """Returns the outputs of one pass over the inputs, masked or not."""
-    return functools.cache(
-        lambda masked: entry.run(built, drawn, MASK if masked else None)
-    )
+    return functools.cache(lambda masked: run(drawn, MASK if masked else None))
 
 
 @pytest.fixture(scope="module")
@@ -247,7 +253,7 @@ def test_eager_and_graphs_of_unknown_sizes_agree(entry, built, inputs):
 @with_cache
 @pytest.mark.parametrize("cuts", [(1, 2, 3, 4, 5, 6), (0, 5, 5)])
 @pytest.mark.parametrize("masked", [False, True])
-def test_chunks_are_one_pass(entry, built, inputs, passes, cuts, masked):
+def test_chunks_are_one_pass(entry, built, stream, inputs, passes, cuts, masked):
     mask = MASK if masked else np.ones_like(MASK)
     expected = passes(masked)
     inputs, cache, chunks = (
@@ -257,26 +263,26 @@ def test_chunks_are_one_pass(entry, built, inputs, passes, cuts, masked):
     )
     for start, end in zip((0, *cuts), (*cuts, STEPS), strict=True):
         chunk_mask = mask[:, start:end] if masked else None
-        chunk, cache = entry.stream(built, inputs[:, start:end], cache, chunk_mask)
+        chunk, cache = stream(inputs[:, start:end], cache, chunk_mask)
         chunks.append(chunk)
     for pieces, whole in zip(zip(*chunks, strict=True), expected.steps, strict=False):
         assert_close(np.concatenate(tensors.arrays(pieces), axis=1), whole)
 
 
-def test_a_row_does_not_depend_on_others(entry, built, inputs, passes):
+def test_a_row_does_not_depend_on_others(run, inputs, passes):
     together = passes(True)
     for row in range(BATCH):
-        alone = entry.run(built, inputs[row : row + 1], MASK[row : row + 1])
+        alone = run(inputs[row : row + 1], MASK[row : row + 1])
         here = [tensor[row : row + 1] for tensor in keras.tree.flatten(together)]
         assert_close(alone, here)
 
 
 @with_cache
-def test_padding_is_nothing(entry, built, inputs):
+def test_padding_is_nothing(entry, run, inputs):
     """Each row equals itself alone without its masked steps, whatever they hold."""
-    padded = entry.run(built, spoil(entry, inputs, MASK), MASK)
+    padded = run(spoil(entry, inputs, MASK), MASK)
     for row, valid in enumerate(MASK):
-        alone = entry.run(built, inputs[row : row + 1, valid], None)
+        alone = run(inputs[row : row + 1, valid], None)
         assert_close(
             [each[row, valid] for each in tensors.arrays(padded.steps)],
             [each[0] for each in alone.steps],
@@ -326,14 +332,14 @@ def test_gradients_are_finite_differences(built, graph, inputs):
 
 
 @pytest.mark.parametrize("at", [0, 3, STEPS - 1])
-def test_the_future_reaches_nothing(entry, built, inputs, passes, at):
+def test_the_future_reaches_nothing(run, inputs, passes, at):
     expected = passes(False)
     changed = inputs.copy()
     if np.issubdtype(inputs.dtype, np.floating):
         changed[:, at:] = np.nan
     else:
         changed[:, at:] = (changed[:, at:] + 1) % changed.max()
-    got = entry.run(built, changed, None)
+    got = run(changed, None)
     steps = map(tensors.arrays, (got.steps, expected.steps))
     for each, whole in zip(*steps, strict=True):
         assert_close(each[:, :at], whole[:, :at])
@@ -384,72 +390,6 @@ def test_configuration_is_json_and_goes_round(entry, built):
     assert json.loads(json.dumps(keras.saving.serialize_keras_object(copy))) == config
 
 
-# One fresh process, which imports only the package, loads the files of this and earlier releases.
-
-LOADING = """
-import pathlib, sys
-import numpy as np
-import keras
-import keras_trellis
-
-for path in map(pathlib.Path, sys.argv[1:]):
-    arrays = np.load(path.with_suffix(".npz"))
-    try:
-        model = keras.models.load_model(path)
-        called = keras.ops.convert_to_numpy(model(arrays["inputs"]))
-        difference = np.abs(called - arrays["outputs"]).max()
-        predicted = model.predict(arrays["inputs"], verbose=0)
-        difference = max(difference, np.abs(predicted - arrays["outputs"]).max())
-        print(path.name, "differs by", difference, flush=True)
-    except Exception as error:
-        print(path.name, "fails:", str(error).replace(chr(10), " "), flush=True)
-"""
-RELEASED = [
-    path
-    for path in sorted(pathlib.Path(__file__).parent.glob("testdata/*"))
-    if path.suffix == ".keras"
-]
-
-
-@pytest.fixture(scope="module")
-def loaded(shared_folder):
-    """The name of each file -> what the fresh process said of it, once in a run of the tests."""
-    folder = shared_folder / "contract"
-    said = folder / "said.txt"
-    with filelock.FileLock(shared_folder / "contract.lock"):
-        if not said.exists():
-            folder.mkdir(exist_ok=True)
-            saved.save(folder)
-            files = [*folder.glob("*.keras"), *RELEASED]
-            command = [sys.executable, "-c", LOADING, *files]
-            done = subprocess.run(command, capture_output=True, text=True, timeout=300)
-            assert ".keras " in done.stdout, done.stderr[-2000:]
-            said.write_text(done.stdout)
-    lines = said.read_text().splitlines()
-    return dict(line.split(" ", 1) for line in lines if ".keras " in line)
-
-
-def assert_loaded(said):
-    assert said.startswith("differs by") and float(said.split()[-1]) < 1e-6, said
-
-
-@tensors.not_in_float64_on_jax
-@models
-def test_a_fresh_process_loads_it(name, loaded):
-    assert_loaded(loaded[f"{saved.stem(name)}.keras"])
-
-
-@tensors.not_in_float64_on_jax
-@pytest.mark.parametrize("path", RELEASED, ids=lambda path: path.stem)
-def test_a_fresh_process_loads_what_a_release_wrote(path, loaded):
-    assert_loaded(loaded[path.name])
-
-
-def test_every_release_has_written_its_files():
-    written = {path.name.partition("-")[0] for path in RELEASED}
-    assert saved.VERSION in written, "run `python -m tests.contract.saved`"
-
-
 @tensors.not_in_float64_on_jax
 @models
 def test_a_copy_learns_alone(entry, built):
@@ -495,8 +435,8 @@ def test_the_contract_can_fail():
     """It finds a network that looks one step ahead, and one that adds up its rows."""
     x = np.random.default_rng(1).normal(size=(BATCH, STEPS, 2))
 
-    class Entry:
-        run = staticmethod(lambda obj, x, mask: Outputs([obj(x)]))
+    def run(function):
+        return lambda x, mask: Outputs([function(x)])
 
     def ahead(x):
         return np.roll(x, -1, axis=1)
@@ -504,10 +444,10 @@ def test_the_contract_can_fail():
     def summed(x):
         return x + x.sum(0, keepdims=True)
 
-    def passes(obj):
-        return lambda masked: Entry.run(obj, x, None)
+    def passes(function):
+        return lambda masked: Outputs([function(x)])
 
     with pytest.raises(AssertionError):
-        test_the_future_reaches_nothing(Entry, ahead, x, passes(ahead), 3)
+        test_the_future_reaches_nothing(run(ahead), x, passes(ahead), 3)
     with pytest.raises(AssertionError):
-        test_a_row_does_not_depend_on_others(Entry, summed, x, passes(summed))
+        test_a_row_does_not_depend_on_others(run(summed), x, passes(summed))
