@@ -17,7 +17,9 @@
 from __future__ import annotations
 
 import codecs
+import itertools
 import json
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
@@ -29,6 +31,8 @@ from keras_trellis.serving.pieces import Pieces, read_names
 
 NAME = "tokenizer.json"
 KINDS = ("words", "characters", "pieces")
+
+_LAST_WORD = re.compile(r" *[^ \n]*\Z")
 
 
 class Encoded(NamedTuple):
@@ -85,6 +89,7 @@ class Tokenizer:
         self._has_function = entries["standardize"] is None
         self._standardize = compose(entries["standardize"] or ())
         self._detokenize = compose(entries["detokenize"])
+        self._changes = bool(entries["detokenize"])
 
     @classmethod
     def load(cls, folder: Path) -> Tokenizer:
@@ -154,6 +159,36 @@ class Tokenizer:
         """Returns a text of tokens, with single spaces between words, as in print."""
         return self._detokenize(text)
 
+    def settled(self, text: str) -> str:
+        """Returns the beginning of a text in print that more tokens do not change.
+
+        A word is settled as soon as it is there. Characters may go on with the last word, which
+        decides on the space before it.
+        """
+        if self.separator or not self._changes:
+            return text
+        return _LAST_WORD.sub("", text)
+
+    def printed(self, pieces: Sequence[str]) -> list[str]:
+        """Returns what each word adds to a text in print; together they are `in_print` of it.
+
+        Characters and pieces of words add what they are.
+
+        Args:
+            pieces: what each token adds to the text of tokens, from the beginning of a line on.
+        """
+        if not (self.separator and self._changes):
+            return list(pieces)
+        text = self.in_print("".join(pieces))
+        symbols = [piece.strip(" ") for piece in pieces]
+        printed = []
+        begin = 0
+        for symbol, following in itertools.zip_longest(symbols, symbols[1:]):
+            end = _end_in_print(text, begin, symbol, following)
+            printed.append(text[begin:end])
+            begin = end
+        return printed
+
     def _ready(self, text: str) -> str:
         if self._has_function:
             raise ValueError(
@@ -161,6 +196,28 @@ class Tokenizer:
                 "or export the model with a keras_trellis.export.Standardizer"
             )
         return self._standardize(text)
+
+
+def _end_in_print(text: str, begin: int, symbol: str, following: str | None) -> int:
+    """Returns where a token ends in a text in print.
+
+    Args:
+        text: the text.
+        begin: where the token before it ends.
+        symbol: the token without spaces.
+        following: the next one; None: it is the last.
+    """
+    if following is None:
+        return len(text)
+    first = begin
+    while text.startswith(" ", first):
+        first += 1
+    place = text.find(symbol, first, first + len(symbol) + 1)  # a sign may be before it
+    if place >= 0:
+        return place + len(symbol)
+    # In print it is another one, which ends where the next token begins.
+    place = text.find(following, first, first + len(symbol) + len(following) + 1)
+    return begin if place < 0 else begin + len(text[begin:place].rstrip(" "))
 
 
 class _Cutter(Protocol):

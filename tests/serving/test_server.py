@@ -88,9 +88,11 @@ def choices_of(server, asked):
     choices = {}
     for part in map(json.loads, parts):
         (part,) = part["choices"]
-        choice = choices.setdefault(part["index"], {"text": "", "finish_reason": None})
+        nothing = {"text": "", "printed": "", "finish_reason": None}
+        choice = choices.setdefault(part["index"], nothing)
         assert choice["finish_reason"] is None
         choice["text"] += part["text"]
+        choice["printed"] += part["printed"]
         choice["finish_reason"] = part["finish_reason"]
     return [choices[index] for index in sorted(choices)]
 
@@ -105,6 +107,10 @@ def test_answers_beside_others_are_the_runtimes(server, model, requests):
         for index, choice in enumerate(choices):
             _, fields = expected(model, asked, index)
             assert {name: choice[name] for name in fields} == fields
+            prompt = asked["prompt"].rstrip(" ")
+            in_print = model.tokenizer.in_print
+            whole = in_print(prompt + choice["text"])
+            assert in_print(prompt) + choice["printed"] == whole
 
 
 def test_log_probabilities_of_a_prompt_and_of_its_continuation(server, model):
@@ -127,6 +133,8 @@ def test_log_probabilities_of_a_prompt_and_of_its_continuation(server, model):
         [*-scores.nll[0], *written.log_probs[0]],
         atol=1e-5,
     )
+    whole = model.tokenizer.in_print(choice["text"])
+    assert "".join(log_probs["printed"]) == whole == choice["printed"] != choice["text"]
     offsets = np.cumsum([0, *map(len, log_probs["tokens"])])
     assert log_probs["text_offset"] == offsets[:-1].tolist()
     best = [*scores.likeliest_ids[0], *written.likeliest_ids[0]]
@@ -142,6 +150,8 @@ def test_log_probabilities_of_a_prompt_and_of_its_continuation(server, model):
     *parts, usage, _ = map(str, events(server.answer("/v1/completions", body)))
     pieces = [json.loads(part)["choices"][0]["logprobs"]["tokens"] for part in parts]
     assert sum(pieces, []) == same["tokens"]
+    printed = [json.loads(part)["choices"][0]["logprobs"]["printed"] for part in parts]
+    assert sum(printed, []) == same["printed"]
     assert json.loads(usage)["usage"]["total_tokens"] == 8
     body = {"model": "tied", "prompt": "a b", "max_tokens": 0, "echo": True}
     (choice,) = server.answer("/v1/completions", {**body, "logprobs": 0})["choices"]

@@ -222,6 +222,7 @@ def test_unknown_words_are_marked(page):
     score = {
         "tokens": ["the", "<unk>", "<unk>", "<unk>"],
         "words": ["the", "qwfp", "<unk>", "zxcv"],
+        "printed": ["the", " qwfp", " <unk>", " zxcv"],
         "nll": [1.0, 2.0, 3.0, 4.0],
         "ranks": [1, 2, 3, 4],
         "likeliest": likeliest,
@@ -457,6 +458,31 @@ def test_pieces_of_a_character_are_known(page, exports):
     finally:
         tab.close()
         assert pieces.stop() == 0
+
+
+@in_browser
+def test_a_text_stands_as_in_print_and_is_read_as_it_was(page, exports):
+    server = Server(exports["tied"].parent)
+    model = runtime.load(exports["tied"])
+    tab = page.context.browser.new_page()
+    try:
+        tab.goto(f"http://127.0.0.1:{server.port}/")
+        status(tab)
+        read(tab, "a b c d")
+        assert tokens(tab).all_text_contents() == ["a", "b", "-c", "d"]
+        assert tab.locator("#tokens").text_content() == "a b-c d"
+        _, whole = write(tab, "a b c", max_tokens=12, seed=1)
+        fields = {"model": "tied", "prompt": "a b c", "max_tokens": 12, "seed": 1}
+        answer = server.answer("/v1/completions", {**fields, "top_k": 40})
+        raw = "a b c" + answer["choices"][0]["text"]
+        assert whole.replace("↵", "") == model.tokenizer.in_print(raw) != raw
+        # An earlier text is read again by its tokens, not by what is in print.
+        tab.locator("#history button").first.click()
+        status(tab)
+        assert tab.locator("#tokens").text_content() == whole
+    finally:
+        tab.close()
+        assert server.stop() == 0
 
 
 @in_browser

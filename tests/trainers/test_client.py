@@ -451,8 +451,10 @@ def test_our_own_server_is_asked_the_same(own_server, capsys, monkeypatch):
     asked = [f"--{name}={value}" for name, value in sampling.items()]
     run(*arguments, f"--prompt={prompt}", "--max_length=40", *asked)
     text = model.complete([prompt], max_length=40, forbidden_ids=[-1], **sampling).text
+    printed = model.tokenizer.in_print(prompt + text[0])
+    assert printed != prompt + text[0]
     output = capsys.readouterr()
-    assert output.out == f"{prompt}{text[0]}\n"
+    assert output.out == f"{printed}\n"
     assert "1 of 3 words is unknown to the model" in output.err
     run(*arguments, f"--prompt={prompt}", "--mode=score")
     *lines, last = capsys.readouterr().out.splitlines()

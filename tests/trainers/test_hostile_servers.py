@@ -462,7 +462,7 @@ def test_a_message_has_a_limit(compression, monkeypatch):
 
 DESCRIBED = {"id": "m", "fingerprint": 1}
 GOOD = {"words": ["a"], "tokens": ["a"], "nll": [1.0]}
-PART = b'data: {"choices": [{"text": "a"}]}\n\n'
+PART = b'data: {"choices": [{"printed": "a"}]}\n\n'
 
 
 @pytest.mark.parametrize(

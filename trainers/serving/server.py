@@ -37,7 +37,7 @@ class Server(Transport):
     def generate(
         self, prompt: str, sampling: Sampling, *, allow_unknown: bool = False
     ) -> Iterator[str]:
-        """Yields the continuation of a prompt in pieces, as they come.
+        """Yields the continuation of a prompt in pieces, as they come, with the spaces of print.
 
         Args:
             prompt: the text to continue, which begins a line.
@@ -56,7 +56,7 @@ class Server(Transport):
         for part in self._events("/v1/completions", fields):
             choices = self._field(part, "choices", list)
             for choice in choices:
-                yield self._field(choice, "text", str)
+                yield self._field(choice, "printed", str)
 
     def next(self, prompt: str) -> tuple[list[tuple[str, float]], int]:
         """Returns the most probable tokens after a text, each with its probability.
@@ -70,7 +70,7 @@ class Server(Transport):
         if max(log_probs, default=0.0) > 0:
             raise self.malformed("`log_prob` must be at most 0")
         pairs = zip(tokens, map(math.exp, log_probs), strict=True)
-        return list(pairs), self.unknown(prompt).tokens
+        return list(pairs), self._one(answer, "unknown", int)
 
     def score(self, text: str) -> Scores:
         """Scores a text."""

@@ -12,6 +12,9 @@ from keras_trellis.serving.tokenizer import Tokenizer
 
 Json = dict[str, Any]
 
+_LONG_LINE = 1000
+"""So many characters, or tokens, of a line decide how what comes next stands in print."""
+
 _REASONS = {
     Outcome.STOP: "stop",
     Outcome.LENGTH: "length",
@@ -46,6 +49,9 @@ class Choice:
         self._sent = 0  # tokens
         self._length = 0  # of their text
         self._offset = 0  # of the text of all tokens, the prompt's included
+        # The tokens of the line that the next one continues.
+        self._line = _last_line(pieces(tokenizer, prompt))
+        self._printed = Printed(tokenizer, "".join(self._line))
         self._begun = not request.echo
         self.has_ended = False
 
@@ -63,15 +69,20 @@ class Choice:
             text = self._row.text[self._length :]
         self._sent += len(tokens)
         self._length += len(text)
+        printed = self._printed.add(text, is_last=self.has_ended)
         logprobs = self._logprobs(tokens)
+        line = _last_line([*self._line, *(token.text for token in tokens)])
+        self._line = line[-_LONG_LINE:]
         if not self._begun:
             self._begun = True
             text = self._prompt.text + text
+            printed = self._prompt.text + printed
         elif not tokens and outcome is None:
             return None
         return {
             "index": self._index,
             "text": text,
+            "printed": printed,
             "logprobs": logprobs,
             "finish_reason": None if outcome is None else _REASONS[outcome],
         }
@@ -98,11 +109,14 @@ class Choice:
             "token_logprobs": [],
             "top_logprobs": [] if self._request.logprobs else None,
             "text_offset": [],
+            "printed": [],
         }
         before = self._tokenizer.eos_id
         if not self._begun:
             for piece, log_prob, likeliest in self._read_tokens():
                 self._add(answer, piece, log_prob, likeliest)
+            read = pieces(self._tokenizer, self._prompt)
+            answer["printed"] += self._tokenizer.printed(read)
         if self._sent > len(tokens):
             before = self._row.written[self._sent - len(tokens) - 1].token_id
         elif len(self._prompt.ids):
@@ -112,6 +126,8 @@ class Choice:
             likeliest = {self._tokenizer.piece(before, i): value for i, value in pairs}
             self._add(answer, token.text, token.log_prob, likeliest)
             before = token.token_id
+        line = [*self._line, *(token.text for token in tokens)]
+        answer["printed"] += self._tokenizer.printed(line)[len(self._line) :]
         return answer
 
     def _add(
@@ -140,6 +156,39 @@ class Choice:
             pairs = zip(likeliest, values, strict=True)
             best = {self._tokenizer.piece(before, i): value for i, value in pairs}
             yield piece, log_prob, best
+
+
+class Printed:
+    """A text in print that grows.
+
+    Args:
+        tokenizer: whose tokens it is made of.
+        line: what is there of the line that it continues.
+    """
+
+    def __init__(self, tokenizer: Tokenizer, line: str) -> None:
+        self._tokenizer = tokenizer
+        self._line = line[-_LONG_LINE:]
+        self._length = len(
+            tokenizer.in_print(self._line)
+        )  # of it in print, as returned
+
+    def add(self, text: str, is_last: bool) -> str:
+        """Returns what a text adds in print; what is not settled yet waits for the next text."""
+        self._line += text
+        printed = self._tokenizer.in_print(self._line)
+        if not is_last:
+            printed = self._tokenizer.settled(printed)
+        added = printed[self._length :]
+        self._length = max(self._length, len(printed))
+        if "\n" in self._line:  # what is before it changes nothing after it
+            self._length -= printed.rfind("\n") + 1
+            self._line = self._line.rpartition("\n")[2]
+        if len(self._line) > _LONG_LINE:
+            self._line = self._line[-_LONG_LINE // 2 :].partition(" ")[2]
+            printed = self._tokenizer.in_print(self._line)
+            self._length = len(self._tokenizer.settled(printed))
+        return added
 
 
 def choices(work: Work, request: CompletionRequest) -> list[Choice]:
@@ -194,6 +243,7 @@ def _score(tokenizer: Tokenizer, prompt: Prompt, compared: Compared) -> Json:
     return {
         "tokens": [tokenizer.tokens[index] for index in prompt.ids[1:]],
         "words": prompt.words,
+        "printed": tokenizer.printed(pieces(tokenizer, prompt)),
         "nll": nll.tolist(),
         "ranks": compared.ranks.tolist(),
         "likeliest": [likeliest(tokenizer, *pair) for pair in best],
@@ -211,6 +261,14 @@ def likeliest(
         {"token": tokenizer.tokens[index], "log_prob": float(value)}
         for index, value in zip(ids, log_probs, strict=True)
     ]
+
+
+def _last_line(texts: Sequence[str]) -> Sequence[str]:
+    """Returns those of the texts of tokens that stand after the last line break."""
+    for place in range(len(texts), 0, -1):
+        if "\n" in texts[place - 1]:
+            return texts[place:]
+    return texts
 
 
 def _begun_stop(text: str, stops: Sequence[str]) -> int:

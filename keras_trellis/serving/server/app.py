@@ -182,7 +182,9 @@ def _add_texts(app: FastAPI, service: Service) -> None:
         lists = [
             answers.likeliest(tokenizer, *row.after) for row in work.rows if row.after
         ]
-        return JSONResponse({**_version(service, work), "next": lists})
+        unknown = [prompt.unknown for prompt in work.prompts]
+        answer = {**_version(service, work), "next": lists, "unknown": unknown}
+        return JSONResponse(answer)
 
     @app.post("/tokenize", responses=_responses("/tokenize"))
     async def tokenize(asked: schemas.TokenizeRequest) -> Response:

@@ -162,11 +162,13 @@ ANSWERS: dict[str, Any] = {
             {
                 "index": 0,
                 "text": "\nthe module",
+                "printed": "\nthe module",
                 "logprobs": {
                     "tokens": ["\n", "the", " module"],
                     "token_logprobs": [-1.8, -2.1, -4.0],
                     "top_logprobs": [{"\n": -1.8}, {"the": -2.1}, {" following": -3.6}],
                     "text_offset": [0, 1, 4],
+                    "printed": ["\n", "the", " module"],
                 },
                 "finish_reason": "length",
             }
@@ -181,6 +183,7 @@ ANSWERS: dict[str, Any] = {
             {
                 "tokens": ["the", "<unk>"],
                 "words": ["the", "zebra"],
+                "printed": ["the", " zebra"],
                 "nll": [2.03, 2.51],
                 "ranks": [2, 3],
                 "likeliest": [
@@ -197,6 +200,7 @@ ANSWERS: dict[str, Any] = {
         "model": "pydoc",
         "version": "1",
         "next": [[{"token": "is", "log_prob": -1.8}, {"token": ".", "log_prob": -2.0}]],
+        "unknown": [0],
     },
     "/tokenize": {
         "model": "pydoc",

@@ -7,6 +7,7 @@ import pytest
 import tensorflow as tf
 from hypothesis import strategies as st
 
+from keras_trellis.serving.tokenizer import Tokenizer
 from trainers.tasks import registry
 from trainers.tasks.task import LanguageTask
 
@@ -14,6 +15,9 @@ WORDS = st.sampled_from(
     r"""the f x's built-in n't 's ' " "" ''' . , ; : :: = ( [ { ) ] } )) * ** / - -- @ @-@ @,@ @.@
     $ us$ N % __init__ >>> ... \ | # <unk> … — 中 \x1f""".split()
 )
+pytest.importorskip("fastapi", reason="the extra `serve` is not installed")
+from keras_trellis.serving.server.answers import Printed  # noqa: E402
+
 LINES = st.lists(st.lists(WORDS, max_size=12).map(" ".join), max_size=3).map("\n".join)
 
 
@@ -31,6 +35,52 @@ def test_no_character_changes_but_spaces(name, text):
     # A text that is written word by word only grows.
     begun = registry.language(name).in_print(text.rpartition(" ")[0])
     assert told.startswith(begun)
+
+
+NAMES = [
+    name for name in registry.by_kind(LanguageTask) if registry.language(name).printed
+]
+
+
+def tokenizer_of(name):
+    task = registry.language(name)
+    entries = {
+        "kind": "characters" if task.characters else "words",
+        "tokens": ["<eos>", "<unk>"],
+        "end_of_line": "<eos>",
+        "unknown": "<unk>",
+        "standardize": [],
+        "detokenize": task.printed.portable(),
+    }
+    return Tokenizer(entries)
+
+
+def pieces_of(name, text):
+    """Returns what each token adds to a text."""
+    words = r"." if registry.language(name).characters else r"\n|(?: |(?<=\n)|^)[^ \n]+"
+    return re.findall(words, text, re.DOTALL)
+
+
+@pytest.mark.parametrize("name", NAMES)
+@hypothesis.given(text=LINES, data=st.data())
+def test_a_text_in_print_grows_by_its_tokens(name, text, data):
+    tokenizer, pieces = tokenizer_of(name), pieces_of(name, text)
+    assert "".join(pieces) == text
+    whole = tokenizer.in_print(text)
+    printed = tokenizer.printed(pieces)
+    assert len(printed) == len(pieces)
+    if tokenizer.separator:
+        assert "".join(printed) == whole
+        marked = name.startswith("wikitext")  # @-@ reads -
+        for each, piece in zip(printed, pieces, strict=True):
+            assert each.strip(" ") == piece.strip(" ") or marked
+    given = data.draw(st.integers(0, len(pieces)))
+    line = "".join(pieces[:given]).rpartition("\n")[2]
+    growing, begin = Printed(tokenizer, line), len(tokenizer.in_print(line))
+    parts = [growing.add(piece, is_last=False) for piece in pieces[given:]]
+    parts.append(growing.add("", is_last=True))
+    after = line + "".join(pieces[given:])
+    assert "".join(parts) == tokenizer.in_print(after)[begin:]
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,6 @@
 import * as commands from "./commands.js";
 import * as server from "./server.js";
-import { scored, textOf, written } from "./tokens.js";
+import { printOf, scored, textOf, written } from "./tokens.js";
 import * as view from "./view.js";
 
 const { byId, tell } = view;
@@ -115,7 +115,7 @@ function write() {
 
 function end(prompt) {
   const added = view.shownTokens().filter(({ own }) => own);
-  byId("written").textContent = `Written: ${textOf(added)}`;
+  byId("written").textContent = `Written: ${printOf(added)}`;
   remember(prompt, textOf(view.shownTokens()));
 }
 
@@ -156,7 +156,7 @@ const restore = (entry) => during("Reading …", async (signal) => {
 
 const address = () => location.href.replace(/[?#].*$/, "");
 const COPIED = {
-  text: () => (view.shownTokens().length ? textOf(view.shownTokens()) : input("text").value),
+  text: () => (view.shownTokens().length ? printOf(view.shownTokens()) : input("text").value),
   link: () => commands.link(address(), typed()),
   curl: () => commands.curl(address(), request(), Boolean(input("key").value)),
   python: () => commands.python(address(), request(), Boolean(input("key").value)),

@@ -28,8 +28,8 @@ export function clear() {
 export function add(more, between) {
   separator = between;
   for (const token of more) {
-    const text = shown(token.piece, separator);
-    if (token.piece !== "\n" && text !== token.piece) byId("tokens").append(separator);
+    const text = shown(token.print, separator);
+    if (token.piece !== "\n" && text !== token.print) byId("tokens").append(separator);
     byId("tokens").append(option(token, text));
     if (token.piece === "\n") byId("tokens").append("\n");
     if (!tokens.length) byId("tokens").firstElementChild.tabIndex = 0;
