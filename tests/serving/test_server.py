@@ -361,6 +361,18 @@ def test_an_endless_body_is_cut_off(server):
             pytest.fail("it takes all of it")
 
 
+@pytest.mark.parametrize(
+    "request_", [b"\0\1\2\r\n\r\n", b"GET / HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n"]
+)
+def test_what_is_no_http_is_refused_as_json(server, request_):
+    with socket.create_connection(("127.0.0.1", server.port), timeout=20) as connection:
+        connection.sendall(request_)
+        answer = b"".join(iter(lambda: connection.recv(4096), b""))
+    head, _, body = answer.partition(b"\r\n\r\n")
+    assert head.startswith(b"HTTP/1.1 400 ") and b"application/json" in head
+    assert json.loads(body)["error"]["message"] == "the request must be one of HTTP/1.1"
+
+
 def wait_until(condition):
     end = time.monotonic() + 20
     while not condition():

@@ -134,7 +134,7 @@ def test_open_requests_end_before_the_server_and_long_ones_within_its_grace(expo
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
-        (["{tmp}"], "must be the folder of an export"),
+        (["{tmp}"], "MODEL must be the folder of an export"),
         (["{sequences}"], "must hold a language model. Received: 'classifier'"),
         (["{mixture}"], "runs in TensorFlow alone"),
         (["{tied}", "--slots=0"], "`slots` must be from 1 to 4096. Received: slots=0"),

@@ -37,14 +37,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
         limits, key = settings.from_flags(options), read_key(options.key_file)
         serve(options.model, options.host, options.port, limits, key)
     except (ManifestError, ValueError, OSError, ImportError) as error:
-        print(f"keras-trellis: {error}", file=sys.stderr)
+        message = str(error).replace("`path`", "MODEL").replace(" path=", " MODEL=")
+        print(f"keras-trellis: {message}", file=sys.stderr)
         return _REFUSED
     return 0
 
 
 def _add_flags(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "model", type=Path, help="the folder of a model, or of one of its versions"
+        "model",
+        type=Path,
+        metavar="MODEL",
+        help="the folder of a model, or of one of its versions",
     )
     parser.add_argument(
         "--host",

@@ -12,6 +12,7 @@ import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from keras_trellis.serving.server.app import make_app
+from keras_trellis.serving.server.errors import ApiError
 from keras_trellis.serving.server.service import Service
 
 _ABORTED_AFTER = 2.0  # seconds after `grace`, for answers that nobody reads
@@ -109,6 +110,14 @@ def _connection(seconds: float, most: int) -> type[asyncio.Protocol]:
                 transport.abort()
                 return
             self._timer = self.loop.call_later(seconds, self._check)
+
+        def send_400_response(self, msg: str) -> None:
+            """Refuses what is no HTTP, as JSON, like all that is refused."""
+            refusal = ApiError(400, "the request must be one of HTTP/1.1").response()
+            fields = [*refusal.raw_headers, (b"connection", b"close")]
+            lines = [b"HTTP/1.1 400 Bad Request", *map(b": ".join, fields), b"", b""]
+            self.transport.write(b"\r\n".join(lines) + refusal.body)
+            self.transport.close()
 
         def connection_lost(self, exc: Exception | None) -> None:
             if len(self.connections) <= most:
