@@ -52,8 +52,9 @@ format: setup
 
 # Fails on a link that leads nowhere (not with --quiet, which swallows the warnings that --strict counts). The variable
 # silences an advertisement of the theme's makers for another program.
+# The notebooks of docs/learn are executed, in some five minutes.
 docs: setup
-	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+	NO_MKDOCS_2_WARNING=1 PYTHONPATH=$(CURDIR) CUDA_VISIBLE_DEVICES=-1 TF_CPP_MIN_LOG_LEVEL=3 $(BIN)/mkdocs build --strict
 	@echo "The site is in site/index.html"
 
 wheel: setup

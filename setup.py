@@ -79,9 +79,11 @@ EXTRAS = {
     "lint": ["mypy", "pre-commit", "ruff"],
     "benchmarks": ["jax", "keras-tcn"],
     "docs": [
+        "ipykernel",
         "l2m4m",
         # The second versions are other programs, without plugins.
         "mkdocs>=1.6,<2",
+        "mkdocs-jupyter>=0.26",
         "mkdocs-material>=9.7,<10",
         "mkdocstrings[python]>=1",
     ],

@@ -3,6 +3,8 @@
 import os
 import re
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -26,6 +28,34 @@ def test_from_data_to_device_in_one_program(forks):
     folder = Path(paths[0]).parent
     assert (folder / "watch.png").stat().st_size > 10_000
     shutil.rmtree(folder)
+
+
+def test_a_notebook_that_fails_fails_the_site(tmp_path):
+    """With the settings of mkdocs.yml."""
+    pytest.importorskip("mkdocs_jupyter")
+    settings = (ROOT / "mkdocs.yml").read_text()
+    begin = settings.index("  - mkdocs-jupyter:")
+    plugin = settings[begin : settings.index("  - mkdocstrings:")]
+    (tmp_path / "mkdocs.yml").write_text(f"site_name: x\nuse_directory_urls: false\nplugins:\n{plugin}")
+    notebook = tmp_path / "docs/learn/notebook.py"
+    notebook.parent.mkdir(parents=True)
+    (tmp_path / "docs/index.md").write_text("# Home\n")
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict"]
+    for cell, status in (("print('is', 6 * 7)", 0), ("print('is', 6 / 0)", 1)):
+        notebook.write_text(f"# %% [markdown]\n# # A title\n\n# %%\n{cell}\n")
+        done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
+        assert done.returncode == status, done.stderr
+        assert ("ZeroDivisionError" in done.stderr) == bool(status)
+    pages = (tmp_path / "site/learn").rglob("*.html")
+    assert any("is 42" in page.read_text() for page in pages)
+
+
+NOTEBOOKS = sorted((ROOT / "docs/learn").glob("[a-z]*.py"))
+
+
+def test_every_notebook_is_on_the_site():
+    settings = (ROOT / "mkdocs.yml").read_text()
+    assert NOTEBOOKS and all(f"learn/{path.name}" in settings for path in NOTEBOOKS)
 
 
 def test_the_program_is_short():
