@@ -36,12 +36,14 @@ def test_a_notebook_that_fails_fails_the_site(tmp_path):
     settings = (ROOT / "mkdocs.yml").read_text()
     begin = settings.index("  - mkdocs-jupyter:")
     plugin = settings[begin : settings.index("  - mkdocstrings:")]
-    (tmp_path / "mkdocs.yml").write_text(f"site_name: x\nuse_directory_urls: false\nplugins:\n{plugin}")
+    (tmp_path / "mkdocs.yml").write_text(
+        f"site_name: x\nuse_directory_urls: false\nplugins:\n{plugin}"
+    )
     notebook = tmp_path / "docs/learn/notebook.py"
     notebook.parent.mkdir(parents=True)
     (tmp_path / "docs/index.md").write_text("# Home\n")
     command = [sys.executable, "-m", "mkdocs", "build", "--strict"]
-    for cell, status in (("print('is', 6 * 7)", 0), ("print('is', 6 / 0)", 1)):
+    for cell, status in (("print('is', 6 / 0)", 1), ("print('is', 6 * 7)", 0)):
         notebook.write_text(f"# %% [markdown]\n# # A title\n\n# %%\n{cell}\n")
         done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
         assert done.returncode == status, done.stderr
