@@ -111,7 +111,7 @@ def train(layer):
 
 
 trellis = train(TrellisLayer(24, depth=4, kernel_size=3, dilation_rate=(1, 3, 9, 27)))
-train(keras.layers.LSTM(41))
+_ = train(keras.layers.LSTM(41))
 
 # %% [markdown]
 # ## A picture, and what is lost
