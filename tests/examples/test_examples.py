@@ -3,18 +3,14 @@
 import importlib
 import pathlib
 
-import keras
 import pytest
 
 ROOT = pathlib.Path(__file__).parents[2]
 NAMES = sorted(path.stem for path in (ROOT / "examples").glob("*.py"))
-NEEDS = {"to_litert": (3, 13)}  # versions of Keras
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_example(name, forks):
-    if tuple(map(int, keras.__version__.split(".")[:2])) < NEEDS.get(name, (3, 0)):
-        pytest.skip(f"needs Keras {NEEDS[name]}")
     module = importlib.import_module(f"examples.{name}")
     assert f"python examples/{name}.py " in module.__doc__
     done = forks.run("-m", module.__name__, cwd=ROOT, timeout=600)

@@ -49,6 +49,8 @@ def built(entry):
 
 drawn = test_contract.drawn
 inputs = test_contract.inputs
+run = test_contract.run
+stream = test_contract.stream
 passes = test_contract.passes
 graph = test_contract.graph
 differentiate = test_contract.differentiate
@@ -66,24 +68,16 @@ differentiated = test_contract.differentiated
     ],
     ids=lambda promise: promise.__name__,
 )
-def test_the_contract(
-    promise, entry, built, inputs, passes, differentiate, differentiated
-):
-    given = {
-        "entry": entry,
-        "built": built,
-        "inputs": inputs,
-        "passes": passes,
-        "differentiate": differentiate,
-        "differentiated": differentiated,
-    }
-    promise(**{name: given[name] for name in inspect.signature(promise).parameters})
+def test_the_contract(promise, request, entry):
+    names = inspect.signature(promise).parameters
+    promise(**{name: request.getfixturevalue(name) for name in names})
 
 
 @pytest.mark.parametrize("cuts", [(3,), (1, 2, 3, 4, 5, 6), (0, 5, 5)])
 @pytest.mark.parametrize("masked", [False, True])
-def test_chunks_are_one_pass(entry, built, inputs, passes, cuts, masked):
-    test_contract.test_chunks_are_one_pass(entry, built, inputs, passes, cuts, masked)
+def test_chunks_are_one_pass(entry, built, stream, inputs, passes, cuts, masked):
+    promise = test_contract.test_chunks_are_one_pass
+    promise(entry, built, stream, inputs, passes, cuts, masked)
 
 
 @pytest.mark.parametrize("make", [tcn, transformer])
