@@ -47,7 +47,8 @@ def commands(block):
     for line in block.splitlines():
         words = shlex.split(line)
         if words[0] == "make":
-            dry = ["make", "--dry-run", "--assume-old=setup", *words[1:]]
+            quiet = "--no-print-directory"  # which make says where make runs the tests
+            dry = ["make", "--dry-run", quiet, "--assume-old=setup", *words[1:]]
             made = subprocess.run(dry, cwd=ROOT, capture_output=True, text=True)
             assert made.returncode == 0, made.stderr
             yield from map(shlex.split, made.stdout.splitlines())
