@@ -169,9 +169,8 @@ class Printed:
     def __init__(self, tokenizer: Tokenizer, line: str) -> None:
         self._tokenizer = tokenizer
         self._line = line[-_LONG_LINE:]
-        self._length = len(
-            tokenizer.in_print(self._line)
-        )  # of it in print, as returned
+        # Of the line in print, as far as it has been returned.
+        self._length = len(tokenizer.in_print(self._line))
 
     def add(self, text: str, is_last: bool) -> str:
         """Returns what a text adds in print; what is not settled yet waits for the next text."""
