@@ -2,7 +2,7 @@
 # # Classify text of many lengths
 #
 # Every character of Unicode has a name, such as *LATIN SMALL LETTER A WITH GRAVE*. From the words
-# of a name, two to sixteen of them, a model is to tell whether the character is a letter, a mark,
+# of a name, mostly three to six, a model is to tell whether the character is a letter, a mark,
 # a number, a punctuation or a symbol. Names are padded to one length, and masks keep the padding
 # out. Python has the names and the answers, so that this needs the library alone: `python
 # lengths.py`.
