@@ -44,8 +44,7 @@ mean, deviation = np.array(data.facts.mean), np.array(data.facts.deviation)
 # ## The model
 #
 # It returns mean and log-variance of each channel, and is trained by the negative log-likelihood
-# of what came. An output at every step is where a trellis network is slower than an LSTM; it is a
-# causal network with a limited past, which is what is wanted of a detector.
+# of what came. It has an output at every step, where a trellis network is slower than an LSTM.
 
 
 # %%
@@ -72,7 +71,7 @@ inputs = scaled(windows)
 end = time.process_time() + budget
 while time.process_time() < end:
     batch = np.random.choice(len(inputs), 16)
-    loss = model.train_on_batch(inputs[batch], inputs[batch])
+    model.train_on_batch(inputs[batch], inputs[batch])
 print(
     f"{model.count_params():,} parameters, {int(model.optimizer.iterations)} training steps"
 )
@@ -104,9 +103,9 @@ for people in slice(half), slice(half, None), slice(None):
     )
 
 # %% [markdown]
-# The first two people are easy and the next two are not: two people say little about a detector,
-# and which exercises are left out matters more than the network. `python -m trainers.series
-# --task=anomaly` has the other people and exercises ([Recordings](../series.md)).
+# The lines are of the first two people, of the next two, and of all four. They differ widely: two
+# people say little about a detector. `python -m trainers.series --task=anomaly` has the other
+# people and exercises ([Recordings](../series.md)).
 #
 # ## As the samples arrive
 #

@@ -2,9 +2,9 @@
 # # Forecast a series
 #
 # The air over Mauna Loa has been measured since 1958: 2,284 weeks of carbon dioxide, a trend with
-# a wave on it. We forecast the next 13 weeks, by a network and by what it has to be compared
-# with: the same week of last year, and a linear regression. **The network loses to the regression
-# here**, and the notebook shows how to find such a thing out.
+# a wave on it. We forecast the next 13 weeks by a network, by last year's change, and by a linear
+# regression. **The network loses to the regression here**, and the notebook shows how to find that
+# out.
 #
 # The data come with the package `statsmodels`, and are read by this repository's trainers: run it
 # in a clone, `python -m docs.learn.forecast`.
@@ -30,20 +30,21 @@ AHEAD, YEAR = 13, 52
 #
 # 59 weeks are missing. A gap is filled with the value before it, never with one after it: a
 # forecast must not see the future. The last nine years test, the seven before them choose, the
-# others train.
+# others train. A forecast belongs to a split only if all of its weeks do.
 
 # %%
 series = co2.read()
 values = co2.filled(series.values)
 print(f"{len(values):,} weeks, {np.isnan(series.values).sum()} missing")
-weeks = np.arange(
-    2 * YEAR, len(values) - AHEAD
-)  # in which a forecast can be made and checked
-later = np.array(
-    [values[t + 1 : t + 1 + AHEAD] - values[t] for t in weeks]
-)  # what to forecast
-test, validation = weeks >= len(values) - 468, weeks >= len(values) - 468 - 364
-splits = {"train": ~validation, "validation": validation & ~test, "test": test}
+weeks = np.arange(2 * YEAR, len(values) - AHEAD)  # that a forecast can be made in
+later = co2.later(values, values, AHEAD)[weeks]  # what to forecast
+test = len(values) - 9 * YEAR
+validation = test - 7 * YEAR
+splits = {
+    "train": weeks + AHEAD < validation,
+    "validation": (weeks >= validation) & (weeks + AHEAD < test),
+    "test": weeks >= test,
+}
 
 figure, axes = pyplot.subplots(figsize=(7, 2.5), layout="constrained")
 axes.plot(series.dates, series.values, linewidth=0.7)
@@ -58,19 +59,11 @@ pyplot.show()
 
 
 # %%
-errors = {}
-
-
 def score(name, forecasts):
-    errors[name] = {
-        split: np.sqrt(np.mean((forecasts[chosen] - later[chosen]) ** 2))
-        for split, chosen in splits.items()
-    }
-    print(
-        name,
-        *(f"{split} {error:.3f}" for split, error in errors[name].items()),
-        sep=", ",
-    )
+    print(f"{name}, root mean square error in ppm:")
+    for split, chosen in splits.items():
+        error = np.sqrt(np.mean((forecasts[chosen] - later[chosen]) ** 2))
+        print(f"  {split} {error:.3f}")
 
 
 naive = [values[t + 1 - YEAR : t + 1 - YEAR + AHEAD] - values[t - YEAR] for t in weeks]
@@ -120,7 +113,7 @@ _ = train(keras.layers.LSTM(41))
 
 # %%
 figure, axes = pyplot.subplots(figsize=(7, 3), layout="constrained")
-begin = np.flatnonzero(test)[100]
+begin = np.flatnonzero(splits["test"])[100]
 for color, label, forecasts in (
     ("C0", "trellis network", trellis),
     ("C1", "regression", linear.predict(lags)),

@@ -2,7 +2,7 @@
 # # A language model: train, export, serve
 #
 # Three commands train a word model on Python's own documentation, export it, and serve it. A
-# fourth process asks the server. This notebook runs them with a hundred training steps, in a
+# fourth process asks the server. This notebook trains for 150 steps and takes a
 # minute; `make train` trains the same model for a few minutes, and it then writes better text.
 # Run it in a clone.
 

@@ -111,7 +111,7 @@ def prepared(
         ValueError: `value` is no such layer, or has an argument without meaning in a model.
     """
     layer = deserialized(value)
-    if not isinstance(layer, SequenceLayer) and is_recurrent(layer):
+    if is_recurrent(layer):
         layer = RecurrentLayer(layer, name="trellis")
     if not isinstance(layer, keras.layers.Layer) or not all(
         hasattr(layer, n) for n in _NEEDED

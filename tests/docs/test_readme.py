@@ -24,6 +24,16 @@ def test_the_trellis_layer_is_ahead_of_the_lstm(forks):
     assert max(sizes) < 1.1 * min(sizes)
 
 
+def test_the_notebook_has_the_series_of_this_program():
+    notebook = (ROOT / "docs/learn/first_layer.py").read_text()
+
+    def series(text):
+        body = text[text.index("def vibrations") : text.index("[..., None], fault")]
+        return re.sub(r"  #.*", "", body)
+
+    assert series(notebook) == series(PROGRAM)
+
+
 def test_the_study_measures_this_program():
     series = PROGRAM[PROGRAM.index("def ") : PROGRAM.index(SETTINGS)]
     assert series in (ROOT / "docs" / "studies" / "long_series.py").read_text()

@@ -71,8 +71,6 @@ class Choice:
         self._length += len(text)
         printed = self._printed.add(text, is_last=self.has_ended)
         logprobs = self._logprobs(tokens)
-        line = _last_line([*self._line, *(token.text for token in tokens)])
-        self._line = line[-_LONG_LINE:]
         if not self._begun:
             self._begun = True
             text = self._prompt.text + text
@@ -128,6 +126,7 @@ class Choice:
             before = token.token_id
         line = [*self._line, *(token.text for token in tokens)]
         answer["printed"] += self._tokenizer.printed(line)[len(self._line) :]
+        self._line = _last_line(line)[-_LONG_LINE:]
         return answer
 
     def _add(
