@@ -76,7 +76,7 @@ score("ridge regression", linear.predict(lags))
 # ## Networks
 #
 # Both read two numbers a week, the change over a week and over a year, for 104 weeks, and have
-# about as many parameters and as much processor time.
+# about the same number of parameters and as much processor time.
 
 # %%
 changes = np.nan_to_num(co2.changes(values))

@@ -90,8 +90,8 @@ print(f"The most frequent kind is right for {guess:.1%}.")
 
 # %% [markdown]
 # Callbacks, `Bidirectional`, saving and loading work as with Keras's own layers. The two layers
-# have about as many parameters. Names are short, and this is not where a trellis network is
-# ahead: take whichever you like.
+# have about the same number of parameters. Names are short, and this is not where a trellis
+# network is ahead: take whichever you like.
 #
 # ## What a mask does
 #

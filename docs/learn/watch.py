@@ -28,8 +28,9 @@ batches = tf.data.Dataset.from_tensor_slices(tuple(data.train))
 batches = batches.shuffle(data.count).batch(32, drop_remainder=True)
 
 # %% [markdown]
-# Both networks have as many parameters and as much processor time. XLA compiles the one that it
-# makes faster. The program chooses nothing by the validation people: they are new people, too.
+# Both networks have about the same number of parameters and the same CPU time. XLA compiles the
+# one that it makes faster. The program chooses nothing by the validation people, who are as new to
+# it as the test people.
 
 
 # %%
