@@ -4,7 +4,6 @@ Their numbers are those of the committed CSV files and of the tables in docs/not
 """
 
 import csv
-import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
@@ -97,8 +96,10 @@ def _log(axis: Axis, set_scale: Callable[[str], None], ticks: Sequence[float]) -
 
 def legend(axes: Axes) -> None:
     """Names the layers above the picture."""
+    figure = axes.get_figure(root=True)
+    assert figure
     handles, labels = axes.get_legend_handles_labels()
-    axes.get_figure().legend(
+    figure.legend(
         handles,
         labels,
         loc="outside upper center",
@@ -322,7 +323,8 @@ def recordings() -> Figure:
 
 def _spread(cell: str) -> tuple[float, float, float]:
     """Returns median, 10 % and 90 % of a cell such as "0.338 (0.239 to 0.505), 3.2"."""
-    return tuple(map(float, re.findall(r"[\d.]+(?:e-?\d+)?", cell)[:3]))
+    middle, low, high = map(float, tables.numbers(cell)[:3])
+    return middle, low, high
 
 
 def learned_optimizers() -> Figure:
