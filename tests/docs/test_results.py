@@ -57,6 +57,17 @@ def test_a_claim_has_the_numbers_of_the_page_behind_it(page):
                 assert not unsupported(cell, sources), cell
 
 
+def test_a_number_in_a_link_is_on_the_page_that_it_leads_to():
+    everywhere = [*ROOT.glob("*.md"), *DOCS.rglob("*.md")]
+    for page in everywhere:
+        for text, link in re.findall(
+            r"\[([^\[\]]*\d[^\[\]]*)(\]\([^)]+\))", page.read_text()
+        ):
+            for source in linked(link, page.parent):
+                if source.parent == RESULTS:
+                    assert not unsupported(text, [source]), (page, text)
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_a_table_has_the_numbers_of_the_notes_behind_it(page):
     text = page.read_text()
