@@ -4,7 +4,8 @@
 
 Features are random. Targets follow Zipf's law, the first word the most frequent.
 A step computes the mean nll and its gradients with respect to the features, the word table and the
-head's variables, and applies plain gradient descent. `docs/benchmarks.md` explains the columns.
+head's variables, and applies plain gradient descent. `docs/notes/benchmarks.md`
+explains the columns.
 """
 
 import dataclasses

@@ -3,7 +3,7 @@
     python -m benchmarks.meta --json=meta.json
 
 The model has dense layers of 784-20-10, 15,910 parameters; `Model.train_on_batch` takes 128 random
-images. `docs/learned_optimizers.md` has a table.
+images. `docs/notes/learned_optimizers.md` has a table.
 """
 
 import dataclasses

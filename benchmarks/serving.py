@@ -8,8 +8,8 @@ The models have random weights. `tf.saved_model.load` loads them, or the runtime
 `keras_trellis.serving`, which needs no TensorFlow. `step` and `generate` continue prompts; the
 cache stays in tensors, as in a server. `window` reads the receptive field again for each token, as
 one does without a cache. `load` and `first_generate` are what a server does before its first
-answer, and `start` is all that a process does up to its first token. `docs/benchmarks.md` explains
-the rows.
+answer, and `start` is all that a process does up to its first token. `docs/notes/benchmarks.md`
+explains the rows.
 """
 
 import dataclasses

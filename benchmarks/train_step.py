@@ -8,7 +8,7 @@ first step, which traces and compiles, and a graph that does not know the number
 `--backend=jax --backend=torch` measures the layer on these backends of Keras besides.
 
 A contender that cannot run here is left out; a line says why.
-`docs/benchmarks.md` explains the columns.
+`docs/notes/benchmarks.md` explains the columns.
 """
 
 import dataclasses

@@ -80,7 +80,7 @@ def small() -> dict:
     """Two stacked LSTMs that both read the input, for ten minutes of a CPU core; every value ours.
 
     A trellis network needs a level for each character of context, and was far behind an LSTM
-    (docs/choosing.md).
+    (docs/notes/choosing.md).
     """
     config = paper()
     # Keras's own initializers: N(0, 0.01^2) is slow to start.

@@ -9,8 +9,8 @@ from configs import ptb
 def small() -> dict:
     """Two stacked LSTMs that both read the input.
 
-    For a small model of text they are better than levels (docs/choosing.md). The rate halves after
-    each epoch of the second half.
+    For a small model of text they are better than levels (docs/results/text.md). The rate halves
+    after each epoch of the second half.
     """
     config = ptb.small()
     for name in ("head", "adaptive"):

@@ -2,8 +2,8 @@
 
 Both predict the next character of Python's reference text, which comes with Python, and are scored
 on text that they have not seen. They have about as many parameters, and learn for the same time.
-The LSTM is ahead, as it is of levels on text (docs/choosing.md): it found 48 % of the characters,
-the trellis network 44 %. README.md has a program in which the trellis network is ahead.
+The LSTM is ahead, as it is of levels on text (docs/results/text.md): it found 48 % of the
+characters, the trellis network 44 %. README.md has a program in which the trellis network is ahead.
 
     python examples/lstm_swap.py    # half a minute on two cores
 """

@@ -6,7 +6,7 @@ import sys
 # TensorFlow reads these during its import. Its warnings would drown the lines of a run.
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 # Use oneDNN's matrix products. On CPUs without AVX-512 VNNI or AMX TensorFlow leaves them off, but
-# they are faster than its own there too (docs/benchmarks.md).
+# they are faster than its own there too (docs/notes/benchmarks.md).
 os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")
 
 # The commands that ask a server, and compute nothing.

@@ -1,4 +1,4 @@
-r"""The paper's ablations at a small size, for docs/results.md.
+r"""The paper's ablations at a small size, for docs/notes/ablations.md.
 
     python -m docs.studies.ablations RUNS --seeds=3 --jobs=2
 

@@ -1,16 +1,15 @@
-"""Trains DRAW on binarised MNIST with two decoders, for docs/drawing.md.
+"""Trains DRAW on binarised MNIST with two decoders, for docs/results/drawing.md.
 
     python -m docs.studies.drawing DATA_DIR RUNS --seeds=3 --jobs=2
 
 It trains each row of `ROWS` by `trainers.draw` on one core: the small form with each seed, the
 larger one with the first seed alone. The same command goes on where it stopped; with `--notrain`
 it takes the runs as they are. Then it prints a table of the finished runs, writes their numbers to
-docs/studies/drawing.csv, draws docs/drawing_FORM_curves.png, and copies the last drawings of the
-larger form to docs/drawing_DECODER.png. A run that stands in the table is not trained again, even
-if its folder is gone; delete its line to train it. Pictures need the folders of all their runs.
+docs/studies/drawing.csv, and copies the last drawings of the larger form to
+docs/studies/drawing_DECODER.png, out of which `docs.draw_results` makes a picture. A run that
+stands in the table is not trained again, even if its folder is gone; delete its line to train it.
 """
 
-import csv
 import functools
 import itertools
 import json
@@ -21,13 +20,12 @@ from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 from absl import app
-from matplotlib import figure
 
 from docs.studies import running
 
-DECODERS = {"lstm": "#D55E00", "ihc_lstm": "#0072B2"}  # with their colours
+DECODERS = ("lstm", "ihc_lstm")
 TABLE = pathlib.Path(__file__).with_suffix(".csv")
-DOCS = pathlib.Path(__file__).parents[1]
+STUDIES = TABLE.parent
 
 
 class Form(NamedTuple):
@@ -134,40 +132,13 @@ def _line(form: Form, decoder: str, results: Sequence[dict[str, Any]]) -> str:
     )
 
 
-def draw(runs: pathlib.Path, form: Form) -> figure.Figure:
-    """Draws the bound on the validation images over training steps: a line for each run."""
-    picture = figure.Figure(figsize=(5.5, 4.5), layout="constrained")
-    panel = picture.subplots()
-    for run_form, decoder, seed, folder in places(runs):
-        if run_form == form:
-            steps, nats = _curve(folder)
-            label = decoder if seed == 1 else None
-            panel.plot(steps, nats, color=DECODERS[decoder], label=label, linewidth=1)
-    panel.set(title=form.name, xlabel="training steps", ylabel="validation nats")
-    panel.grid(alpha=0.25)
-    panel.legend()
-    return picture
-
-
-def _curve(folder: pathlib.Path) -> tuple[list[int], list[float]]:
-    with (folder / "metrics.csv").open() as file:
-        lines = [line for line in csv.DictReader(file) if line["kind"] == "validation"]
-    return [int(line["step"]) for line in lines], [
-        float(line["nats"]) for line in lines
-    ]
-
-
 def show(runs: pathlib.Path) -> None:
-    """Draws the curves of each form whose folders are there, and copies the last drawings."""
-    for form in FORMS:
-        folders = [folder for run_form, *_, folder in places(runs) if run_form == form]
-        if all((folder / "result.json").exists() for folder in folders):
-            draw(runs, form).savefig(DOCS / f"drawing_{form.name}_curves.png", dpi=90)
+    """Copies the last drawings of the larger form, where its folders are there."""
     for decoder in DECODERS:
         folder = runs / HOUR.name / decoder / "1"
         if (folder / "result.json").exists():
             last = max((folder / "drawings").iterdir())
-            shutil.copyfile(last, DOCS / f"drawing_{decoder}.png")
+            shutil.copyfile(last, STUDIES / f"drawing_{decoder}.png")
 
 
 def main(argv: Sequence[str]) -> None:

@@ -1,4 +1,4 @@
-"""Measures h_t = f_t * h_{t-1} + x_t and its gradient by three ways, for docs/benchmarks.md.
+"""Measures h_t = f_t * h_{t-1} + x_t and its gradient by three ways, for docs/notes/benchmarks.md.
 
     OMP_NUM_THREADS=1 python -m docs.studies.linear_recurrence
     KERAS_BACKEND=jax python -m docs.studies.linear_recurrence --sizes=64x256,1024x256,16384x256

@@ -1,4 +1,4 @@
-"""Trains `ptb` for some processor seconds, for docs/studies/ptb_small.csv; see docs/choosing.md.
+"""Trains `ptb` for some processor seconds, for docs/notes/choosing.md.
 
     python -m docs.studies.ptb_small DATA_DIR small 100 optimizer.learning_rate=0.004
 

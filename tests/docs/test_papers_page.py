@@ -1,4 +1,4 @@
-"""docs/papers.md: no row is silent, and each preset, command, test and name in it exists."""
+"""docs/notes/papers.md: no row is silent, and each preset, command, test and name in it exists."""
 
 import ast
 import importlib.util
@@ -11,7 +11,7 @@ from trainers.tasks import config as configs
 from trainers.tasks import registry, schema
 from trainers.tasks.names import flatten
 
-PAGE = (ROOT / "docs" / "papers.md").read_text()
+PAGE = (ROOT / "docs/notes/papers.md").read_text()
 _, LEGEND, *PAPERS = re.split(r"^(?:## .*|\| word .*)$", PAGE, flags=re.MULTILINE)
 STATES = re.findall(r"^\| ([a-z ]+) \|", LEGEND, re.MULTILINE)
 ROWS = [
@@ -56,8 +56,8 @@ def test_the_tests_and_names_exist():
         assert pkgutil.resolve_name(name)
 
 
-def test_the_results_page_has_the_papers_tables():
-    text = (ROOT / "docs" / "results.md").read_text()
+def test_the_quoted_tables_are_those_of_the_trainers():
+    text = (ROOT / "docs/notes/quoted.md").read_text()
     lines = [line for line in text.splitlines() if line.startswith("| ")]
     for task in registry.TASKS.values():
         for result in task.quoted:

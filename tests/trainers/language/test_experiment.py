@@ -14,7 +14,7 @@ from trainers.language import experiment
 from trainers.tasks import config as configs
 from trainers.tasks import registry
 
-RESULTS = Path(__file__).parents[3] / "docs" / "results.md"
+RESULTS = Path(__file__).parents[3] / "docs/notes/runs.md"
 
 
 @pytest.fixture

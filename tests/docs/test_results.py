@@ -1,0 +1,106 @@
+"""Numbers that two places have are the same: tables and the pages that they link to."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from docs import draw_results, tables
+from tests import ROOT
+
+DOCS = ROOT / "docs"
+RESULTS = DOCS / "results"
+# What the front pages claim, each cell with a link to the page that measured it.
+FRONT = [ROOT / "README.md", DOCS / "which_layer.md", DOCS / "index.md"]
+PAGES = sorted(RESULTS.glob("*.md"))
+LINK = re.compile(r"\]\(([^)#\s]+)[^)]*\)")
+
+
+def linked(text, folder):
+    """Returns the files of ours that a text links to."""
+    paths = (
+        (folder / link).resolve() for link in LINK.findall(text) if "://" not in link
+    )
+    return [path for path in paths if path.suffix in (".csv", ".md")]
+
+
+def without_links(text):
+    return re.sub(r"\]\([^)]*\)", "]", text)
+
+
+def unsupported(claimed, sources):
+    """Returns the numbers of a text that no source has, in as many digits or in more."""
+    texts = "\n".join(without_links(path.read_text()) for path in sources)
+    known = tables.numbers(texts)
+    return [
+        number
+        for number in tables.numbers(without_links(claimed))
+        if not has(known, number)
+    ]
+
+
+def has(known, number):
+    decimals = len(number.partition("e")[0].partition(".")[2])
+    return number in known or any(
+        float(number) == round(float(each), decimals) for each in known if "." in each
+    )
+
+
+@pytest.mark.parametrize("page", FRONT, ids=lambda page: page.name)
+def test_a_claim_has_the_numbers_of_the_page_behind_it(page):
+    for row in tables.rows(page):
+        for cell in row:
+            sources = [
+                path for path in linked(cell, page.parent) if path.parent == RESULTS
+            ]
+            if sources:
+                assert not unsupported(cell, sources), cell
+
+
+def test_a_number_in_a_link_is_on_the_page_that_it_leads_to():
+    everywhere = [*ROOT.glob("*.md"), *DOCS.rglob("*.md")]
+    for page in everywhere:
+        for text, link in re.findall(
+            r"\[([^\[\]]*\d[^\[\]]*)(\]\([^)]+\))", page.read_text()
+        ):
+            for source in linked(link, page.parent):
+                if source.parent == RESULTS:
+                    assert not unsupported(text, [source]), (page, text)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_a_table_has_the_numbers_of_the_notes_behind_it(page):
+    text = page.read_text()
+    sources = [path for path in linked(text, RESULTS) if path.parent != RESULTS]
+    cells = " | ".join(cell for row in tables.rows(page) for cell in row)
+    assert not unsupported(cells, sources)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_a_page_says_how_it_was_measured(page):
+    if page.name == "index.md":
+        return
+    text = page.read_text()
+    measured = text.partition("## Measured\n")[2]
+    assert "```" in measured and re.search(r"\b[0-9a-f]{7}\b", measured)
+    assert re.search(r"\b2026-\d\d-\d\d\b", measured)
+
+
+def test_each_picture_is_drawn_and_shown():
+    drawn = {f"{picture.__name__}.png" for picture in draw_results.PICTURES}
+    there = {path.name for path in RESULTS.glob("*.png")}
+    shown = {
+        Path(link).name
+        for page in PAGES
+        for link in re.findall(r"\]\((\w+\.png)\)", page.read_text())
+    }
+    assert drawn == there == shown
+
+
+def test_another_number_is_found(tmp_path):
+    page = tmp_path / "page.md"
+    page.write_text("| 95.52 | 1,792 |\n[2](3.md)\n")
+    assert unsupported("[95.5](page.md), 1,792, 95.4, 3 and 1792", [page]) == [
+        "95.4",
+        "3",
+    ]
