@@ -1,6 +1,7 @@
 """Draws docs/frames.png, one level in four frames: `python -m docs.draw_frames`."""
 
 from pathlib import Path
+from typing import Any
 
 import matplotlib.pyplot as plt
 from matplotlib.axes import Axes
@@ -46,7 +47,7 @@ def multiply(axes: Axes) -> None:
     row(axes, high, "z", SUM)
     rise(axes, low, high, palette.PAST, delay=1, aside=0.14)
     rise(axes, low, high, palette.PRESENT)
-    words = {"ha": "center", "va": "center", "fontsize": SIZE}
+    words: dict[str, Any] = {"ha": "center", "va": "center", "fontsize": SIZE}
     axes.text(1.3, height(1) + 0.35, "$W_0$", color=palette.PAST, **words)
     axes.text(0.76, height(1) - 0.25, "$W_1$", color=palette.PRESENT, **words)
 

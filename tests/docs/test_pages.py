@@ -10,8 +10,6 @@ from keras_trellis import convert, heads, recurrent
 from tests import ROOT
 
 DOCS = ROOT / "docs"
-# The code of these is measurements: programs of their own, which take minutes.
-MEASURED = {"equilibrium.md"}
 # What has no wheel for every Python.
 NEEDS = {
     "formats.md": ("ai_edge_litert", "onnxruntime", "openvino", "tf2onnx"),
@@ -30,9 +28,9 @@ def program(text):
 
 
 PROGRAMS = {
-    path.name: program(path.read_text())
-    for path in sorted(DOCS.glob("*.md"))
-    if path.name not in MEASURED
+    path.relative_to(DOCS).as_posix(): program(path.read_text())
+    # Notes have programs that measure for minutes; the reference has its own tests.
+    for path in sorted([*DOCS.glob("*.md"), *DOCS.glob("understand/*.md")])
 }
 
 
