@@ -29,8 +29,8 @@ def program(text):
 
 PROGRAMS = {
     path.relative_to(DOCS).as_posix(): program(path.read_text())
-    # Notes have programs that measure for minutes; the reference has its own tests.
-    for path in sorted([*DOCS.glob("*.md"), *DOCS.glob("understand/*.md")])
+    for path in sorted(DOCS.rglob("*.md"))
+    if path.parent != DOCS / "notes"  # whose programs measure for minutes
 }
 
 
