@@ -31,7 +31,9 @@ def parameters(name, inputs, units, **arguments):
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row[0] + row[1])
 def test_parameters(row):
     name, projected, paper, released = row
-    inputs, units = (5, 5) if f"`{name}` (p = n)" in EQUATIONS or name == "SRU" else (3, 5)
+    inputs, units = (
+        (5, 5) if f"`{name}` (p = n)" in EQUATIONS or name == "SRU" else (3, 5)
+    )
     arguments = {"projected": True} if projected else {}
     assert parameters(name, inputs, units, **arguments) == value(paper, inputs, units)
     has_released = "released" in getattr(recurrent, name).cell_class.biases
