@@ -3,7 +3,7 @@
     python -m benchmarks.recurrent --json=recurrent.json
 
 It measures each number of time steps in turn, for the growth of time and memory.
-`docs/recurrent.md` has a table.
+`docs/notes/recurrent.md` has a table.
 """
 
 import functools

@@ -2,7 +2,7 @@
 
     python -m benchmarks.tensorized --json=tensorized.json
 
-The LSTMs have as many parameters, or are as deep. `docs/tensorized.md` has a table.
+The LSTMs have as many parameters, or are as deep. `docs/notes/tensorized.md` has a table.
 """
 
 import functools

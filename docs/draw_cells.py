@@ -7,11 +7,12 @@ from matplotlib.axes import Axes
 from matplotlib.patches import FancyBboxPatch
 
 from docs import palette
-from docs.drawing import arrow, save
+from docs.drawing import SIZE, arrow, save, title
 
-HALF_WIDTH, HALF_HEIGHT = 1.15, 0.36
+SUM_FACE = "#f4f6f9"
+HALF_WIDTH, HALF_HEIGHT = 1.25, 0.36
 MEMORY, ENTRY = (0.0, 3.6), (0.0, 0.0)
-GATES, CANDIDATE, RESULT = (5.9, 3.6), (5.9, 0.0), (8.9, 1.8)
+GATES, CANDIDATE, RESULT = (6.1, 3.6), (6.1, 0.0), (9.0, 1.8)
 CORRECTED = (3.1, 1.9)
 
 
@@ -31,7 +32,7 @@ def node(axes: Axes, place: tuple, text: str, face: str, edge: str) -> None:
         )
     )
     axes.text(
-        x, y, text, ha="center", va="center", fontsize=10.5, color=palette.INK, zorder=5
+        x, y, text, ha="center", va="center", fontsize=SIZE, color=palette.INK, zorder=5
     )
 
 
@@ -54,33 +55,33 @@ def edge(
         place,
         ha="center",
         va="center",
-        fontsize=10.5,
+        fontsize=SIZE,
         color=color,
-        bbox={"fc": "white", "ec": "none", "pad": 0.8},
+        bbox={"boxstyle": "round,pad=0.15", "fc": SUM_FACE, "ec": "none"},
         zorder=6,
     )
 
 
-def frame(axes: Axes, title: str, gates: str) -> None:
+def frame(axes: Axes, name: str, gates: str) -> None:
     """Draws what all cells have."""
     node(axes, MEMORY, "memory $h'$", "#f1e6f6", palette.PAST)
     node(axes, ENTRY, "input $x$", palette.INPUT_FACE, palette.INPUT)
-    node(axes, GATES, gates, palette.CELLS[0], palette.PRESENT)
-    node(axes, CANDIDATE, "candidate $a$", palette.CELLS[0], palette.PRESENT)
-    node(axes, RESULT, "new $h$", palette.CELLS[2], palette.PRESENT)
+    node(axes, GATES, gates, palette.WEIGHTS[0], palette.PRESENT)
+    node(axes, CANDIDATE, "candidate $a$", palette.WEIGHTS[0], palette.PRESENT)
+    node(axes, RESULT, "new $h$", palette.WEIGHTS[0], palette.PRESENT)
     for place in (GATES, CANDIDATE):
-        edge(axes, place, RESULT, palette.INK)
+        edge(axes, place, RESULT, palette.MUTED)
     top = MEMORY[1] + 0.75  # the gates mix the memory with the candidate
     axes.plot(
         [MEMORY[0], MEMORY[0], RESULT[0]],
         [MEMORY[1] + HALF_HEIGHT, top, top],
         color=palette.PAST,
-        lw=1.5,
+        lw=2,
         zorder=2,
     )
     arrow(axes, (RESULT[0], top), (RESULT[0], RESULT[1] + HALF_HEIGHT), palette.PAST)
-    axes.set_title(title, fontsize=12.5, color=palette.INK)
-    axes.set(xlim=(-1.3, 10.2), ylim=(-0.6, 4.6), aspect="equal")
+    title(axes, name)
+    axes.set(xlim=(-1.4, 10.3), ylim=(-0.6, 4.6), aspect="equal")
     axes.axis("off")
 
 
@@ -96,26 +97,26 @@ def gated(axes: Axes) -> None:
 def residual(axes: Axes) -> None:
     """Draws a cell with an input residual connection."""
     frame(axes, "input residual connection", "gates")
-    node(axes, CORRECTED, "$v = x + u$", "white", palette.INK)
+    node(axes, CORRECTED, "$v = x + u$", SUM_FACE, palette.MUTED)
     edge(axes, MEMORY, CORRECTED, palette.PAST, r"$u = \alpha * U_V h'$")
     edge(axes, ENTRY, CORRECTED, palette.INPUT)
-    edge(axes, CORRECTED, GATES, palette.INK, "$W$")
+    edge(axes, CORRECTED, GATES, palette.MUTED, "$W$")
     edge(axes, ENTRY, CANDIDATE, palette.INPUT, "$W_A$")
 
 
 def highway(axes: Axes) -> None:
     """Draws a cell with an input highway connection."""
     frame(axes, "input highway connection", "gates")
-    node(axes, CORRECTED, "$(1-g)x + gu$", "white", palette.INK)
+    node(axes, CORRECTED, "$(1-g)x + gu$", SUM_FACE, palette.MUTED)
     edge(axes, MEMORY, CORRECTED, palette.PAST, r"$u = U_V h'$,  $\Gamma h'$")
     edge(axes, ENTRY, CORRECTED, palette.INPUT, "$W_G$")
-    edge(axes, CORRECTED, GATES, palette.INK, "$W$")
+    edge(axes, CORRECTED, GATES, palette.MUTED, "$W$")
     edge(axes, ENTRY, CANDIDATE, palette.INPUT, "$W_A$")
 
 
 def draw(path: Path) -> None:
     """Draws the three cells, and writes the picture."""
-    figure, panels = plt.subplots(1, 3, figsize=(17, 3.6), layout="constrained")
+    figure, panels = plt.subplots(3, figsize=(9, 12.6), layout="constrained")
     for axes, drawing in zip(panels, (gated, residual, highway), strict=True):
         drawing(axes)
     save(figure, path)

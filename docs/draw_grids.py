@@ -10,26 +10,25 @@ from matplotlib.axes import Axes
 from matplotlib.patches import Polygon, Rectangle
 
 from docs import palette
-from docs.drawing import HALF, arrow, box, height, label, output, save, time_axis
+from docs.drawing import HALF, arrow, box, height, label, output, save, title
 
-STEPS = 6
+STEPS = 4
 LEVELS = 3
 DELAY = LEVELS - 1
 MARGIN = HALF + 0.12
 
 
-def grid(axes: Axes, name: str) -> None:
-    """Draws inputs and cells; those of a row are updated by one set of weights."""
+def grid(axes: Axes, symbol: str) -> None:
+    """Draws inputs and cells; one set of weights updates all cells."""
     for step in range(1, STEPS + 1):
         box(axes, step, height(0), f"$x_{step}$", palette.INPUT_FACE, palette.INPUT)
         for level in range(1, LEVELS + 1):
-            text = f"${name}_{step}^{{{level}}}$"
             box(
                 axes,
                 step,
                 height(level),
-                text,
-                palette.CELLS[level - 1],
+                symbol,
+                palette.WEIGHTS[0],
                 palette.PRESENT,
             )
 
@@ -42,27 +41,30 @@ def trellis(axes: Axes) -> None:
             (1 - MARGIN, low), STEPS - 1 + 2 * MARGIN, high, fc=palette.SHADE, zorder=0
         )
     )
-    grid(axes, "h")
+    grid(axes, "$h$")
     for step in range(1, STEPS + 1):
         for level in range(1, LEVELS + 1):
             bottom, top = height(level - 1) + HALF, height(level) - HALF
-            arrow(axes, (step, bottom), (step, top), palette.PRESENT)
+            present, past = (
+                (palette.INPUT, palette.INPUT)
+                if level == 1
+                else (palette.PRESENT, palette.PAST)
+            )
+            arrow(axes, (step, bottom), (step, top), present)
             if step > 1:
-                arrow(axes, (step - 0.88, bottom), (step - 0.12, top), palette.PAST)
+                arrow(axes, (step - 0.88, bottom), (step - 0.12, top), past)
         output(axes, step, LEVELS, f"$y_{step}$")
-    axes.set_title(
-        "trellis network: level by level, all steps at once", color=palette.INK
-    )
+    title(axes, "trellis network:\nall steps at once")
 
 
 def tensorized(axes: Axes) -> None:
-    """Draws a tensorized LSTM: a step is computed over all places at once."""
+    """Draws a tensorized LSTM: a step is computed over all positions at once."""
     bottom = height(1) - MARGIN
     rise = height(LEVELS) - height(1) + 2 * MARGIN
-    corners = [(4 - MARGIN, bottom), (4 + MARGIN, bottom)]
-    corners += [(x, bottom + rise) for x in (4 + MARGIN, 4 - MARGIN)]
+    corners = [(3 - MARGIN, bottom), (3 + MARGIN, bottom)]
+    corners += [(x, bottom + rise) for x in (3 + MARGIN, 3 - MARGIN)]
     axes.add_patch(Polygon(corners, closed=True, fc=palette.SHADE, zorder=0))
-    grid(axes, "H")
+    grid(axes, "$H$")
     for step in range(1, STEPS + 1):
         entry = (step, height(0) + HALF), (step, height(1) - HALF)
         arrow(axes, *entry, palette.INPUT)
@@ -79,24 +81,20 @@ def tensorized(axes: Axes) -> None:
                     arrow(axes, start, end, palette.PAST, 1.2)
         if step > DELAY:
             output(axes, step, LEVELS, f"$y_{step - DELAY}$")
-    axes.set_title(
-        "tensorized LSTM: step by step, all places at once", color=palette.INK
-    )
+    title(axes, "tensorized LSTM:\nall positions at once")
 
 
 def draw(path: Path) -> None:
     """Draws both grids and writes the picture."""
-    figure, pair = plt.subplots(1, 2, figsize=(14, 5.6))
+    figure, pair = plt.subplots(1, 2, figsize=(9, 5.4), layout="constrained")
     for axes, part in zip(pair, (trellis, tensorized), strict=True):
         part(axes)
-        word = "level" if part is trellis else "place"
-        label(axes, 0, "input")
+        word = "level" if part is trellis else "pos."
         for level in range(1, LEVELS + 1):
-            label(axes, level, f"{word} {level}")
-        time_axis(axes, 0.5, STEPS + 0.5, height(0) - 0.75)
+            label(axes, level, f"{word} {level}", 0.5)
         axes.set(
-            xlim=(-0.7, STEPS + 0.6),
-            ylim=(height(0) - 1.0, height(LEVELS) + 1.35),
+            xlim=(-0.9, STEPS + 0.5),
+            ylim=(height(0) - 0.5, height(LEVELS) + 1.45),
             aspect="equal",
         )
         axes.axis("off")

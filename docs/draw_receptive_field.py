@@ -14,10 +14,20 @@ from matplotlib.axes import Axes
 from matplotlib.patches import Rectangle
 
 from docs import palette
-from docs.drawing import HALF, arrow, box, height, label, output, save, time_axis
+from docs.drawing import (
+    HALF,
+    arrow,
+    box,
+    height,
+    label,
+    output,
+    save,
+    time_axis,
+    title,
+)
 from keras_trellis import TrellisLayer
 
-STEPS = 18
+STEPS = 17
 CYCLES = ((1, 1, 1, 1), (1, 2, 4, 8))
 
 
@@ -52,15 +62,14 @@ def cells_that_matter(dilations: Sequence[int], steps: int) -> np.ndarray:
 
 
 def cells(axes: Axes, matter: np.ndarray) -> None:
-    """Draws all inputs and cells, those that matter in colour."""
+    """Draws the inputs and cells that matter, and a dot for each other."""
     for row, step in np.ndindex(*matter.shape):
         if not matter[row, step]:
-            face, edge = palette.NOTHING, palette.NOTHING
+            axes.plot(step, height(row), ".", color=palette.MUTED, alpha=0.4)
         elif row == 0:
-            face, edge = palette.INPUT_FACE, palette.INPUT
+            box(axes, step, height(row), "", palette.INPUT_FACE, palette.INPUT)
         else:
-            face, edge = palette.CELLS[row - 1], palette.PRESENT
-        box(axes, step, height(row), "", face, edge)
+            box(axes, step, height(row), "", palette.WEIGHTS[0], palette.PRESENT)
 
 
 def taps(axes: Axes, matter: np.ndarray, dilations: Sequence[int]) -> None:
@@ -69,9 +78,9 @@ def taps(axes: Axes, matter: np.ndarray, dilations: Sequence[int]) -> None:
         bottom = height(level) + HALF
         top = height(level + 1) - HALF
         before = step - dilations[level]
-        arrow(axes, (step, bottom), (step, top), palette.PRESENT, 1.2)
+        arrow(axes, (step, bottom), (step, top), palette.PRESENT, 1.5)
         if before >= 0:
-            arrow(axes, (before + 0.12, bottom), (step - 0.14, top), palette.PAST, 1.2)
+            arrow(axes, (before + 0.12, bottom), (step - 0.14, top), palette.PAST, 1.5)
 
 
 def panel(axes: Axes, dilations: Sequence[int]) -> None:
@@ -86,23 +95,18 @@ def panel(axes: Axes, dilations: Sequence[int]) -> None:
     output(axes, last, levels, "$y_t$")
     label(axes, 0, "input")
     for level, dilation in enumerate(dilations, 1):
-        label(axes, level, f"level {level}, dilation {dilation}")
-    top = height(levels)
-    rate = dilations[0] if len(set(dilations)) == 1 else list(dilations)
-    title = (
-        f"depth={levels}, dilation_rate={rate}: the output depends on {reached} steps"
-    )
-    axes.text(-0.35, top + 1.0, title, fontsize=12.5, color=palette.INK)
-    axes.set(xlim=(-4.2, last + 0.7), ylim=(-1.0, top + 1.4), aspect="equal")
+        label(axes, level, f"dilation {dilation}")
+    title(axes, f"kernel_size=2, depth={levels}: the output depends on {reached} steps")
+    axes.set(xlim=(-4.4, last + 0.7), ylim=(-1.4, height(levels) + 1.7), aspect="equal")
     axes.axis("off")
 
 
 def draw(path: Path) -> None:
     """Draws a network of one dilation above one of a cycle of dilations, and writes the picture."""
-    figure, panels = plt.subplots(len(CYCLES), figsize=(11, 7.2), layout="constrained")
+    figure, panels = plt.subplots(len(CYCLES), figsize=(9, 6.4), layout="constrained")
     for axes, dilations in zip(panels, CYCLES, strict=True):
         panel(axes, dilations)
-    time_axis(panels[-1], -0.3, STEPS - 0.5, -0.8)
+    time_axis(panels[-1], -0.3, STEPS - 0.5, -1.1)
     save(figure, path)
 
 

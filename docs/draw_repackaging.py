@@ -7,10 +7,10 @@ from matplotlib.axes import Axes
 from matplotlib.patches import FancyArrowPatch
 
 from docs import palette
-from docs.drawing import HALF, box, height, save
+from docs.drawing import HALF, SIZE, box, height, save, title
 
-STEPS = 4  # of a window
-LEVELS = 3
+STEPS = 3  # of a window
+LEVELS = 2
 GAP = 1.4  # between two windows, in which their history stands
 
 
@@ -29,7 +29,15 @@ def window(
     places = [start + step for step in range(STEPS)]
     name = "first window" if start == 0 else "second window"
     middle = start + (STEPS - 1) / 2
-    axes.text(middle, -0.65, name, ha="center", va="center", color=palette.MUTED)
+    axes.text(
+        middle,
+        -0.7,
+        name,
+        ha="center",
+        va="center",
+        fontsize=SIZE,
+        color=palette.MUTED,
+    )
     for step, x in enumerate(places):
         box(
             axes,
@@ -40,25 +48,25 @@ def window(
             palette.INPUT,
         )
         for row in range(1, rows + 1):
-            box(axes, x, height(row), "", palette.CELLS[1], palette.PRESENT)
+            box(axes, x, height(row), "", palette.WEIGHTS[0], palette.PRESENT)
         scored = step >= unscored
         text = f"$y_{{{first + step}}}$" if scored else "–"
-        y = height(rows) + 0.62
-        color = palette.INK if scored else palette.MUTED
+        y = height(rows) + 0.68
         axes.text(
             x,
             y,
             text,
             ha="center",
             va="center",
-            color=color,
+            fontsize=SIZE,
+            color=palette.MUTED,
         )
     return places
 
 
 def taken(axes: Axes, x: float, row: int, text: str = "") -> None:
     """Draws what stands left of a window in a row."""
-    box(axes, x, height(row), text, "white", palette.PAST)
+    box(axes, x, height(row), text, palette.NOTHING, palette.PAST)
 
 
 def carry(axes: Axes, start: tuple, end: tuple, bend: float = 0.0) -> None:
@@ -67,10 +75,10 @@ def carry(axes: Axes, start: tuple, end: tuple, bend: float = 0.0) -> None:
         FancyArrowPatch(
             start,
             end,
-            arrowstyle="-|>,head_width=2.6,head_length=4.2",
+            arrowstyle="-|>,head_width=3.4,head_length=5.5",
             connectionstyle=f"arc3,rad={bend}",
             color=palette.PAST,
-            lw=1.5,
+            lw=2,
             shrinkA=0,
             shrinkB=0,
             zorder=6,
@@ -78,10 +86,10 @@ def carry(axes: Axes, start: tuple, end: tuple, bend: float = 0.0) -> None:
     )
 
 
-def finish(axes: Axes, title: str, right: float, rows: int) -> None:
+def finish(axes: Axes, name: str, right: float, rows: int) -> None:
     """Sets the title and the limits of a panel."""
-    axes.set_title(title, fontsize=12.5, color=palette.INK)
-    axes.set(xlim=(-0.7, right + 0.7), ylim=(-0.9, height(rows) + 1.1), aspect="equal")
+    title(axes, name)
+    axes.set(xlim=(-0.5, right + 0.5), ylim=(-1.0, height(rows) + 1.0), aspect="equal")
     axes.axis("off")
 
 
@@ -91,7 +99,7 @@ def recurrent(axes: Axes) -> None:
     second = window(axes, STEPS + GAP, STEPS + 1, 1)
     taken(axes, second[0] - 1, 1, "$h$")
     carry(axes, (first[-1] + HALF, height(1)), (second[0] - 1 - HALF, height(1)))
-    finish(axes, "a recurrent layer: its state is carried", second[-1], 1)
+    finish(axes, "recurrent layer: its state", second[-1], 1)
 
 
 def repackaged(axes: Axes) -> None:
@@ -102,9 +110,8 @@ def repackaged(axes: Axes) -> None:
     for level in range(1, LEVELS + 1):
         taken(axes, second[0] - 1, level, "$h$")
         carry(axes, corner, (second[0] - 1 - HALF, height(level)))
-    box(axes, first[-1], height(LEVELS), "$h$", palette.CELLS[3], palette.PAST)
-    title = "history repackaging: the top level's last state, for every level"
-    finish(axes, title, second[-1], LEVELS)
+    box(axes, first[-1], height(LEVELS), "$h$", palette.WEIGHTS[0], palette.PAST)
+    finish(axes, "repackaging: the top level's state", second[-1], LEVELS)
 
 
 def overlapping(axes: Axes, unscored: int = 2) -> None:
@@ -115,8 +122,7 @@ def overlapping(axes: Axes, unscored: int = 2) -> None:
     for x in (second[0] - 1,):
         for level in range(1, LEVELS + 1):
             box(axes, x, height(level), "$0$", palette.NOTHING, palette.MUTED)
-    title = f"overlapping windows: the first {unscored} outputs are not scored"
-    finish(axes, title, second[-1], LEVELS)
+    finish(axes, f"overlap: {unscored} outputs not scored", second[-1], LEVELS)
 
 
 def exact(axes: Axes) -> None:
@@ -124,23 +130,23 @@ def exact(axes: Axes) -> None:
     first = window(axes, 0, 1, LEVELS)
     second = window(axes, STEPS + GAP, STEPS + 1, LEVELS)
     for level in range(1, LEVELS + 1):
-        taken(axes, second[0] - 1, level, f"$h^{{({level})}}$")
+        taken(axes, second[0] - 1, level, "$h$")
         start = (first[-1] + HALF, height(level))
         carry(axes, start, (second[0] - 1 - HALF, height(level)))
         box(
             axes,
             first[-1],
             height(level),
-            f"$h^{{({level})}}$",
-            palette.CELLS[3],
+            "$h$",
+            palette.WEIGHTS[0],
             palette.PAST,
         )
-    finish(axes, "the cache: the past of each level, exact", second[-1], LEVELS)
+    finish(axes, "cache: each level's own past", second[-1], LEVELS)
 
 
 def draw(path: Path) -> None:
     """Draws how windows get their past, and writes the picture."""
-    figure, panels = plt.subplots(2, 2, figsize=(14, 9), layout="constrained")
+    figure, panels = plt.subplots(2, 2, figsize=(9.4, 6.6), layout="constrained")
     drawings = (recurrent, repackaged, overlapping, exact)
     for axes, drawing in zip(panels.ravel(), drawings, strict=True):
         drawing(axes)

@@ -8,7 +8,7 @@ from matplotlib.axes import Axes
 from matplotlib.patches import Rectangle
 
 from docs import palette
-from docs.drawing import HALF, arrow, box, height, save
+from docs.drawing import HALF, SIZE, arrow, box, height, save, title
 
 STEPS = 4
 RECENT = 3  # M: how many steps the layers are truncated to
@@ -32,14 +32,12 @@ def recurrent_layers(axes: Axes) -> None:
                 step,
                 y,
                 f"$h^{layer}_{step}$",
-                palette.CELLS[layer],
+                palette.WEIGHTS[layer - 1],
                 palette.PRESENT,
             )
             if step > begin:
                 arrow(axes, (step - 1 + HALF, y), (step - HALF, y), palette.PAST)
-    axes.set_title(
-        f"two recurrent layers, {RECENT} steps", fontsize=12.5, color=palette.INK
-    )
+    title(axes, f"two RNN layers, {RECENT} steps")
     axes.set(xlim=(begin - 0.7, STEPS + 0.7), ylim=(-0.5, height(LAYERS) + 0.5))
     axes.set_aspect("equal")
     axes.axis("off")
@@ -70,18 +68,17 @@ def trellis_network(axes: Axes) -> None:
             for group in range(1, LAYERS + 1):
                 cell(axes, step, level, group)
     for level in range(1, LEVELS + 1):
-        label = f"level {level}"
         axes.text(
-            PITCH - 1.0,
+            PITCH - 0.85,
             height(level),
-            label,
+            f"level {level}",
             ha="right",
             va="center",
+            fontsize=SIZE,
             color=palette.MUTED,
         )
-    title = f"a trellis network of two groups and {RECENT} + {LAYERS} - 1 levels"
-    axes.set_title(title, fontsize=12.5, color=palette.INK)
-    axes.set(xlim=(PITCH - 2.1, STEPS * PITCH + 1.1), ylim=(-0.7, height(LEVELS) + 0.7))
+    title(axes, f"a trellis network: two groups, {RECENT} + {LAYERS} - 1 levels")
+    axes.set(xlim=(PITCH - 2.5, STEPS * PITCH + 1.1), ylim=(-0.7, height(LEVELS) + 0.7))
     axes.set_aspect("equal")
     axes.axis("off")
 
@@ -96,7 +93,7 @@ def cell(axes: Axes, step: int, level: int, group: int) -> None:
         )
         axes.add_patch(shape)
         return
-    box(axes, x, y, f"$h^{group}_{step}$", palette.CELLS[group], palette.PRESENT)
+    box(axes, x, y, f"$h^{group}_{step}$", palette.WEIGHTS[group - 1], palette.PRESENT)
     below = height(level - 1) + HALF
     if unit(step - 1, level - 1, group):
         start = (place(step - 1, group) + HALF, height(level - 1) + HALF / 2)
@@ -111,10 +108,10 @@ def cell(axes: Axes, step: int, level: int, group: int) -> None:
         [x, rail, rail],
         [height(0) + 0.45, height(0) + 0.45, y],
         color=palette.INPUT,
-        lw=1.5,
+        lw=2,
     )
     axes.plot(
-        [step * PITCH, step * PITCH, x], [HALF, 0.45, 0.45], color=palette.INPUT, lw=1.5
+        [step * PITCH, step * PITCH, x], [HALF, 0.45, 0.45], color=palette.INPUT, lw=2
     )
     arrow(axes, (rail, y), (x - HALF, y), palette.INPUT)
 
@@ -122,19 +119,33 @@ def cell(axes: Axes, step: int, level: int, group: int) -> None:
 def kernels(axes: Axes) -> None:
     """Draws the blocks of the kernel: rows are what a level computes, columns what it reads."""
     taps = {
-        "past tap": (
+        "past": (
             {(0, 0): "$B_1$", (1, 1): "$B_2$"},
             palette.PAST,
             ("$h^1$", "$h^2$"),
         ),
-        "present tap": ({(1, 0): "$A_2$"}, palette.PRESENT, ("$h^1$", "$h^2$")),
+        "present": ({(1, 0): "$A_2$"}, palette.PRESENT, ("$h^1$", "$h^2$")),
         "input": ({(0, 0): "$A_1$"}, palette.INPUT, ("$x$",)),
     }
     left = 0.0
     for name, (blocks, colour, columns) in taps.items():
-        axes.text(left + len(columns) / 2, 2.75, name, ha="center", color=colour)
+        axes.text(
+            left + len(columns) / 2,
+            2.8,
+            name,
+            ha="center",
+            fontsize=SIZE,
+            color=colour,
+        )
         for column, text in enumerate(columns):
-            axes.text(left + column + 0.5, 2.2, text, ha="center", color=palette.MUTED)
+            axes.text(
+                left + column + 0.5,
+                2.15,
+                text,
+                ha="center",
+                fontsize=SIZE,
+                color=palette.MUTED,
+            )
             for row in range(LAYERS):
                 content = blocks.get((row, column), "0")
                 filled = (row, column) in blocks
@@ -144,9 +155,7 @@ def kernels(axes: Axes) -> None:
                         1,
                         1,
                         fc=colour if filled else palette.NOTHING,
-                        ec="white",
-                        lw=2,
-                        alpha=0.85 if filled else 1.0,
+                        ec=palette.MUTED,
                     )
                 )
                 axes.text(
@@ -155,7 +164,7 @@ def kernels(axes: Axes) -> None:
                     content,
                     ha="center",
                     va="center",
-                    fontsize=12,
+                    fontsize=SIZE,
                     color="white" if filled else palette.MUTED,
                 )
         left += len(columns) + 0.8
@@ -166,20 +175,19 @@ def kernels(axes: Axes) -> None:
             f"$h^{row + 1}$",
             ha="right",
             va="center",
+            fontsize=SIZE,
             color=palette.MUTED,
         )
-    axes.set_title(
-        "its kernel: a mixed group convolution", fontsize=12.5, color=palette.INK
-    )
-    axes.set(xlim=(-0.7, left), ylim=(-1.3, 3.4), aspect="equal")
+    title(axes, "the network's kernel")
+    axes.set(xlim=(-0.7, left), ylim=(-0.3, 3.4), aspect="equal")
     axes.axis("off")
 
 
 def draw(path: Path) -> None:
     """Draws the layers, the network and the kernel, and writes the picture."""
-    mosaic: Any = [["layers", "network"], ["kernels", "network"]]
+    mosaic: Any = [["layers", "kernels"], ["network", "network"]]
     figure, axes = plt.subplot_mosaic(
-        mosaic, figsize=(13, 6.4), width_ratios=(1, 1.9), layout="constrained"
+        mosaic, figsize=(9, 9.4), height_ratios=(1, 1.7), layout="constrained"
     )
     recurrent_layers(axes["layers"])
     trellis_network(axes["network"])

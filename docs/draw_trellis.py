@@ -9,10 +9,10 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import FancyBboxPatch, Patch, Polygon
 
 from docs import palette
-from docs.drawing import HALF, arrow, box, height, label, output, save, time_axis
+from docs.drawing import HALF, SIZE, arrow, box, height, label, output, save, time_axis
 
-STEPS = 7
-LEVELS = 4
+STEPS = 5
+LEVELS = 3
 
 
 def taps(axes: Axes, step: int, level: int, past: str, present: str | None) -> None:
@@ -33,7 +33,7 @@ def injection(axes: Axes, step: int) -> None:
         [step + HALF, rail, rail],
         [height(0), height(0), height(LEVELS)],
         color=palette.INPUT,
-        lw=1.5,
+        lw=2,
         zorder=2,
         solid_joinstyle="round",
     )
@@ -65,8 +65,8 @@ def history(axes: Axes) -> None:
         rotation=90,
         ha="center",
         va="center",
-        fontsize=12,
-        color=palette.INK,
+        fontsize=SIZE,
+        color=palette.MUTED,
     )
     box(axes, 0, height(-1), "$0$", palette.NOTHING, palette.MUTED)
 
@@ -94,7 +94,7 @@ def legend(axes: Axes) -> None:
     entries = {
         "past tap: $h_{t-1}$ and the cell $c_{t-1}$": palette.PAST,
         "present tap: $h_t$": palette.PRESENT,
-        r"input: $\tilde{x}_t$, computed once, injected into every level": palette.INPUT,
+        r"input: $\tilde{x}_t$, computed once, read by every level": palette.INPUT,
     }
     handles: list[Artist] = [
         Line2D([], [], color=color, lw=2.5, label=text)
@@ -105,23 +105,28 @@ def legend(axes: Axes) -> None:
         handles=handles,
         loc="upper center",
         bbox_to_anchor=(0.5, 0.0),
-        ncols=2,
         frameon=False,
-        fontsize=11,
+        fontsize=SIZE,
         handlelength=1.6,
-        columnspacing=1.8,
-        labelcolor=palette.INK,
+        labelcolor=palette.MUTED,
     )
 
 
 def draw(path: Path) -> None:
     """Draws the network and writes the picture."""
-    figure, axes = plt.subplots(figsize=(11, 8.2))
+    figure, axes = plt.subplots(figsize=(9, 8.2))
     receptive_field(axes)
     history(axes)
     for step in range(1, STEPS + 1):
         box(axes, step, height(-1), f"$x_{step}$", palette.INPUT_FACE, palette.INPUT)
-        box(axes, step, height(0), rf"$\tilde{{x}}_{step}$", "#fdf1e3", palette.INPUT)
+        box(
+            axes,
+            step,
+            height(0),
+            rf"$\tilde{{x}}_{step}$",
+            palette.INPUT_FACE,
+            palette.INPUT,
+        )
         taps(axes, step, 0, palette.INPUT, palette.INPUT)
         injection(axes, step)
         for level in range(1, LEVELS + 1):
@@ -130,7 +135,7 @@ def draw(path: Path) -> None:
                 step,
                 height(level),
                 f"$h_{step}^{{({level})}}$",
-                palette.CELLS[1],
+                palette.WEIGHTS[0],
                 palette.PRESENT,
             )
             if level > 1:
@@ -140,11 +145,11 @@ def draw(path: Path) -> None:
     for level in range(1, LEVELS + 1):
         label(axes, level, f"level {level}")
     label(axes, -1, "input")
-    axes.text(-0.75, height(LEVELS) + 1.0, "output", ha="right", color=palette.MUTED)
+    label(axes, LEVELS + 0.92, "output")
     time_axis(axes, -0.3, STEPS + 0.5, height(-1) - 0.75)
     legend(axes)
     axes.set(
-        xlim=(-1.7, STEPS + 0.9),
+        xlim=(-1.75, STEPS + 0.7),
         ylim=(height(-1) - 1.0, height(LEVELS) + 1.35),
         aspect="equal",
     )

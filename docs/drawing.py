@@ -17,30 +17,30 @@ from docs import palette
 
 RISE = 1.2
 HALF = 0.31
+SIZE = 17  # of words: legible where a picture of 9 inches is 390 pixels wide
 
 
-def height(row: int) -> float:
+def height(row: float) -> float:
     """Returns where a row is drawn."""
     return row * RISE
 
 
 def box(axes: Axes, x: float, y: float, text: str, face: str, edge: str) -> None:
-    """Draws a symbol in a rounded box."""
+    """Draws a symbol in a rounded box; an empty box shows the ground."""
+    ink = palette.MUTED if face in (palette.NOTHING, "none") else palette.INK
     style = f"round,pad=0,rounding_size={HALF / 2}"
     corner = (x - HALF, y - HALF)
     axes.add_patch(
         FancyBboxPatch(
-            corner, 2 * HALF, 2 * HALF, style, fc=face, ec=edge, lw=1.3, zorder=4
+            corner, 2 * HALF, 2 * HALF, style, fc=face, ec=edge, lw=1.5, zorder=4
         )
     )
-    axes.text(
-        x, y, text, ha="center", va="center", fontsize=12.5, color=palette.INK, zorder=5
-    )
+    axes.text(x, y, text, ha="center", va="center", fontsize=SIZE, color=ink, zorder=5)
 
 
-def arrow(axes: Axes, start: tuple, end: tuple, color: str, width: float = 1.5) -> None:
+def arrow(axes: Axes, start: tuple, end: tuple, color: str, width: float = 2.0) -> None:
     """Draws an arrow."""
-    style = "-|>,head_width=2.6,head_length=4.2"
+    style = "-|>,head_width=3.4,head_length=5.5"
     axes.add_patch(
         FancyArrowPatch(
             start,
@@ -55,16 +55,24 @@ def arrow(axes: Axes, start: tuple, end: tuple, color: str, width: float = 1.5) 
     )
 
 
-def label(axes: Axes, row: int, text: str) -> None:
+def label(axes: Axes, row: float, text: str, right: float = -0.6) -> None:
     """Writes what a row is, left of it."""
-    axes.text(-0.75, height(row), text, ha="right", va="center", color=palette.MUTED)
+    axes.text(
+        right,
+        height(row),
+        text,
+        ha="right",
+        va="center",
+        fontsize=SIZE,
+        color=palette.MUTED,
+    )
 
 
 def output(axes: Axes, step: int, row: int, text: str) -> None:
     """Draws what leaves the top row."""
     top = height(row)
-    arrow(axes, (step, top + HALF), (step, top + 0.85), palette.INK)
-    axes.text(step, top + 1.0, text, ha="center", fontsize=12.5, color=palette.INK)
+    arrow(axes, (step, top + HALF), (step, top + 0.85), palette.MUTED)
+    axes.text(step, top + 0.95, text, ha="center", fontsize=SIZE, color=palette.MUTED)
 
 
 def time_axis(axes: Axes, start: float, end: float, y: float) -> None:
@@ -75,11 +83,16 @@ def time_axis(axes: Axes, start: float, end: float, y: float) -> None:
         (start, y),
         va="center",
         color=palette.MUTED,
-        fontsize=11,
+        fontsize=SIZE,
         arrowprops={"arrowstyle": "-|>", "color": palette.MUTED},
     )
 
 
+def title(axes: Axes, text: str) -> None:
+    """Writes what a panel shows, above it."""
+    axes.set_title(text, fontsize=SIZE, color=palette.MUTED)
+
+
 def save(figure: Figure, path: Path) -> None:
-    """Writes the picture."""
-    figure.savefig(path, dpi=130, bbox_inches="tight", facecolor="white")
+    """Writes the picture, on transparent ground."""
+    figure.savefig(path, dpi=110, bbox_inches="tight", transparent=True)

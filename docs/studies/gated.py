@@ -1,4 +1,4 @@
-r"""Trains the small forms of the gated recurrent layers, for docs/recurrent.md.
+r"""Trains the small forms of the gated recurrent layers, for docs/notes/recurrent.md.
 
     python -m docs.studies.gated DATA_DIR RUNS --seeds=3 --jobs=2
 

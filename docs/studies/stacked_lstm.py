@@ -1,4 +1,4 @@
-r"""Measures training steps with two LSTMs that both read the input, for docs/equilibrium.md.
+r"""Measures training steps with two LSTMs that both read the input, for docs/notes/equilibrium.md.
 
     python -m docs.studies.stacked_lstm --task=pydoc
 

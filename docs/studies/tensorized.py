@@ -1,4 +1,4 @@
-"""Trains tensorized LSTMs on two algorithms beside other layers, for docs/tensorized.md.
+"""Trains tensorized LSTMs on two algorithms beside other layers, for docs/notes/tensorized.md.
 
     python -m docs.studies.tensorized RUNS --seeds=3 --jobs=2
 
@@ -6,7 +6,7 @@ It trains each row of `ROWS` with each seed by `trainers.pixels` on one core, al
 first. The same command goes on where it stopped; with `--notrain` it takes the runs as they are.
 Then it prints tables of the finished runs, and writes their numbers to docs/studies/tensorized.csv.
 A run that stands there is not trained again, even if its folder is gone; delete its line to train
-it. docs/tensorized_curves.png is drawn if all folders are there.
+it.
 """
 
 import csv
@@ -19,23 +19,11 @@ from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 from absl import app
-from matplotlib import figure
 
 from docs.studies import running
 
 SOLVED = 99.0  # percent of the symbols
 TABLE = pathlib.Path(__file__).with_suffix(".csv")
-PICTURE = pathlib.Path(__file__).parents[1] / "tensorized_curves.png"
-_COLOURS = (
-    "#0072B2",
-    "#D55E00",
-    "#009E73",
-    "#CC79A7",
-    "#E69F00",
-    "#56B4E9",
-    "k",
-    "grey",
-)
 _TENSORIZED = "--config.model.tensorized."
 
 
@@ -87,29 +75,6 @@ ROWS = [
     *sorted(ABLATED[1:], key=lambda row: len(row.flags)),
     *COMPARED[3:],
 ]
-PANELS = {
-    "memorization": [row for row in COMPARED if row.task == "memorization"],
-    "addition": [row for row in COMPARED if row.task == "addition"],
-    "memorization: parts of the tensorized LSTM": ABLATED,
-}
-
-
-class Run(NamedTuple):
-    """A finished run.
-
-    Attributes:
-        row: what it is of.
-        seed: its seed.
-        examples: the training examples seen at each validation.
-        accuracy: the share of right symbols there, in percent.
-        numbers: its line of the CSV file.
-    """
-
-    row: Row
-    seed: int
-    examples: list[int]
-    accuracy: list[float]
-    numbers: dict[str, Any]
 
 
 def run_folder(runs: pathlib.Path, row: Row, seed: int) -> pathlib.Path:
@@ -124,8 +89,8 @@ def train(folder: pathlib.Path, row: Row, seed: int) -> None:
     running.train(folder, [*task, *row.flags, f"--config.seed={seed}"])
 
 
-def read(runs: pathlib.Path, row: Row, seed: int) -> Run | None:
-    """Returns a run, or None if it has not finished."""
+def read(runs: pathlib.Path, row: Row, seed: int) -> dict[str, Any] | None:
+    """Returns the numbers of a run, or None if it has not finished."""
     folder = run_folder(runs, row, seed)
     if not (folder / "result.json").exists():
         return None
@@ -136,7 +101,7 @@ def read(runs: pathlib.Path, row: Row, seed: int) -> Run | None:
     examples = [batch_size * int(line["step"]) for line in lines]
     accuracy = [float(line["accuracy"]) for line in lines]
     score = result["scores"]["test"]["exact"]
-    numbers = {
+    return {
         "task": row.task,
         "layer": row.name,
         "seed": seed,
@@ -147,7 +112,6 @@ def read(runs: pathlib.Path, row: Row, seed: int) -> Run | None:
         "examples_to_99": _first(examples, accuracy),
         "processor_seconds": round(running.processor_seconds(folder), 1),
     }
-    return Run(row, seed, examples, accuracy, numbers)
 
 
 def _first(examples: Sequence[int], accuracy: Sequence[float]) -> int | None:
@@ -158,9 +122,10 @@ def _first(examples: Sequence[int], accuracy: Sequence[float]) -> int | None:
     return next(solved, None)
 
 
-def numbers_by_run(runs: Sequence[Run]) -> dict[tuple[Any, ...], dict[str, Any]]:
+def numbers_by_run(
+    rows: Sequence[dict[str, Any]],
+) -> dict[tuple[Any, ...], dict[str, Any]]:
     """Returns the numbers of runs, and of those in the table, by task, layer and seed."""
-    rows = [run.numbers for run in runs]
     return running.with_table(TABLE, rows, ("task", "layer", "seed"))
 
 
@@ -201,25 +166,6 @@ def _seconds(numbers: dict[str, Any]) -> float:
     return share * numbers["processor_seconds"]
 
 
-def draw(runs: Sequence[Run]) -> figure.Figure:
-    """Draws the share of right symbols over examples: a line for each run."""
-    picture = figure.Figure(figsize=(15, 5), layout="constrained")
-    axes = picture.subplots(1, len(PANELS))
-    for panel, (title, rows) in zip(axes, PANELS.items(), strict=True):
-        for row, colour in zip(rows, _COLOURS, strict=False):
-            _draw_row(panel, [run for run in runs if run.row == row], row.name, colour)
-        panel.set(title=title, xlabel="examples", ylabel="right symbols, %")
-        panel.grid(alpha=0.25)
-        panel.legend(fontsize="small")
-    return picture
-
-
-def _draw_row(panel: Any, runs: Sequence[Run], name: str, colour: str) -> None:
-    for number, run in enumerate(runs):
-        label = name if number == 0 else None
-        panel.plot(run.examples, run.accuracy, color=colour, label=label, linewidth=1)
-
-
 def main(argv: Sequence[str]) -> None:
     """Trains what is not finished, and prints the tables."""
     _, folder = argv
@@ -233,11 +179,9 @@ def main(argv: Sequence[str]) -> None:
     ]
     running.train_all(calls)
     every = [read(runs, row, seed) for row, seed in itertools.product(ROWS, seeds)]
-    finished_runs = [run for run in every if run]
-    numbers = list(numbers_by_run(finished_runs).values())
+    finished = [numbers for numbers in every if numbers]
+    numbers = list(numbers_by_run(finished).values())
     running.write_table(TABLE, numbers)
-    if len(finished_runs) == len(every):
-        draw(finished_runs).savefig(PICTURE, dpi=90)
     print(table(numbers, COMPARED), table(numbers, ABLATED), sep="\n\n")
 
 

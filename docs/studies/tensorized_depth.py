@@ -1,4 +1,4 @@
-"""How many examples two algorithms take by depth, for docs/tensorized.md.
+"""How many examples two algorithms take by depth, for docs/notes/tensorized.md.
 
     python -m docs.studies.tensorized_depth RUNS --seeds=3 --jobs=2
 

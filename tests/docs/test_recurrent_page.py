@@ -1,4 +1,4 @@
-"""docs/recurrent.md: its formulas of parameters are those of the layers."""
+"""docs/notes/recurrent.md: its formulas of parameters are those of the layers."""
 
 import re
 
@@ -7,7 +7,8 @@ import pytest
 from keras_trellis import recurrent
 from tests import ROOT
 
-PAGE = (ROOT / "docs" / "recurrent.md").read_text()
+PAGE = (ROOT / "docs" / "notes" / "recurrent.md").read_text()
+EQUATIONS = (ROOT / "docs" / "understand" / "gated_layers.md").read_text()
 ROW = re.compile(
     r"^\| `(\w+)(\(projected=True\))?` \| ([^|]*np[^|]*) \| ([^|]*)\|$", re.M
 )
@@ -30,7 +31,9 @@ def parameters(name, inputs, units, **arguments):
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row[0] + row[1])
 def test_parameters(row):
     name, projected, paper, released = row
-    inputs, units = (5, 5) if f"`{name}` (p = n)" in PAGE or name == "SRU" else (3, 5)
+    inputs, units = (
+        (5, 5) if f"`{name}` (p = n)" in EQUATIONS or name == "SRU" else (3, 5)
+    )
     arguments = {"projected": True} if projected else {}
     assert parameters(name, inputs, units, **arguments) == value(paper, inputs, units)
     has_released = "released" in getattr(recurrent, name).cell_class.biases

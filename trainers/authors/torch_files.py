@@ -78,8 +78,6 @@ def _reason(content: bytes, error: Exception) -> str:
     if not content:
         return "it is empty"
     if match := _CODE.search(message):
-        return (
-            f"it refers to {match[1]!r}, which is not run (docs/authors.md has advice)"
-        )
+        return f"it refers to {match[1]!r}, which is not run (docs/notes/authors.md has advice)"
     match = _REASON.search(message)
     return match[1] if match else (message.splitlines() or [type(error).__name__])[0]

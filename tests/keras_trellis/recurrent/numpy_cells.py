@@ -1,7 +1,7 @@
 """The gated cells in NumPy, straight from the equations of Kuo et al. 2020.
 
 Weights go by the names of a layer's variables; kernels are [inputs, outputs]. A released
-form differs as `docs/recurrent.md` says.
+form differs as `docs/notes/recurrent.md` says.
 """
 
 import numpy as np
