@@ -4,7 +4,7 @@ A task has one of these groups as its `baselines` (trainers/tasks/task.py). Each
 task's preset. `model.units` is solved for, so that it has no value here. All values are ours,
 unless a source stands beside them. The learning rates of `ADDING` and
 `COPY_MEMORY` are the better ones of two each (docs/comparisons.md). `--trials` tunes all further.
-XLA compiles a layer for a task where that is faster on a CPU, by docs/choosing.md.
+XLA compiles a layer for a task where that is faster on a CPU, by docs/notes/settings.md.
 """
 
 from configs import ptb, ptb_char
@@ -71,7 +71,7 @@ ALGORITHMS = {
 # 4,242 ms a step of an LSTM in place of 1,517, and 3,005 of a GRU in place of 1,660 (medians of
 # five, in turns on one busy thread). So neither drops it. XLA makes both slower over 784 steps,
 # 13,100 and 15,600 ms. So it makes the TCN, whose dropout it draws slowly: 4,440 ms in place of
-# 341. docs/choosing.md has the command that measures them.
+# 341. docs/notes/settings.md has the command that measures them.
 _UNDROPPED = dict(recurrent_dropout=0.0)
 IMAGES = {
     "lstm": _with(_layer("lstm", layers=1, **_WHOLE, **_UNDROPPED), 2e-3),

@@ -1,4 +1,4 @@
-r"""Measures training steps with and without XLA and bfloat16, for docs/choosing.md.
+r"""Measures training steps with and without XLA and bfloat16, for docs/notes/settings.md.
 
     python -m docs.studies.step_time --task=ptb --layers=lstm,gru --data_dir=DIR
     python -m docs.studies.step_time --task=permuted_mnist --data_dir=DIR model.units=64

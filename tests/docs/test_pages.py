@@ -14,8 +14,8 @@ DOCS = ROOT / "docs"
 MEASURED = {"equilibrium.md"}
 # What has no wheel for every Python.
 NEEDS = {
-    "formats.md": ("ai_edge_litert", "onnxruntime", "openvino", "tf2onnx"),
-    "streaming.md": ("ai_edge_litert", "onnxruntime", "tf2onnx"),
+    "howto/device.md": ("ai_edge_litert",),
+    "howto/onnx.md": ("onnxruntime", "openvino", "tf2onnx"),
 }
 
 
@@ -30,9 +30,9 @@ def program(text):
 
 
 PROGRAMS = {
-    path.name: program(path.read_text())
-    for path in sorted(DOCS.glob("*.md"))
-    if path.name not in MEASURED
+    path.relative_to(DOCS).as_posix(): program(path.read_text())
+    for path in sorted(DOCS.rglob("*.md"))
+    if path.name not in MEASURED and path.parent != DOCS / "notes"
 }
 
 
