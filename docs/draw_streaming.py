@@ -8,15 +8,16 @@ from matplotlib.patches import Patch
 
 from docs import drawing, palette
 
-NOW = 6
+FIRST, NOW = 3, 6
 TAPS = 3
 ROWS = {
-    "input, 6 channels": ("x", ""),
-    "Conv1D(16, 3)": ("c", "keeps its last 2 inputs: 2 · 6 · 4 = 48 bytes"),
-    "LSTM(32)": ("h", "keeps h and c: 2 · 32 · 4 = 256 bytes"),
-    "Dense(7)": ("y", "keeps nothing"),
+    "input": "x",
+    "Conv1D keeps 2 inputs: 48 bytes": "c",
+    "LSTM keeps h and c: 256 bytes": "h",
+    "Dense keeps nothing": "y",
 }
-CACHE = "#f2b632"
+CACHE, CACHE_FACE = "#f2b632", "#ffe7a8"
+SIZE = 17
 
 
 def is_cached(step: int, row: int) -> bool:
@@ -35,7 +36,7 @@ def place(axes: Axes, step: int, row: int, symbol: str) -> None:
             axes, step, y, text, face, palette.INPUT if row == 0 else palette.PRESENT
         )
     elif is_cached(step, row):
-        drawing.box(axes, step, y, text, palette.SHADE, CACHE)
+        drawing.box(axes, step, y, text, CACHE_FACE, CACHE)
     else:
         drawing.box(axes, step, y, text, palette.NOTHING, "#d5dae2")
 
@@ -69,53 +70,37 @@ def computation(axes: Axes) -> None:
 def legend(axes: Axes) -> None:
     """Says what each colour stands for."""
     handles = [
-        Patch(fc=palette.SHADE, ec=CACHE, label="the cache: what is kept of the past"),
+        Patch(fc=CACHE_FACE, ec=CACHE, label="the cache: what is kept of the past"),
         Patch(fc=palette.CELLS[1], ec=palette.PRESENT, label="computed now"),
         Patch(fc=palette.NOTHING, ec="#d5dae2", label="computed once, and forgotten"),
     ]
     axes.legend(
         handles=handles,
-        loc="upper center",
-        bbox_to_anchor=(0.5, 0.02),
-        ncols=3,
+        loc="upper left",
+        bbox_to_anchor=(0, 0.03),
         frameon=False,
-        fontsize=11,
-        labelcolor=palette.INK,
+        fontsize=SIZE,
+        labelcolor=palette.MUTED,
     )
 
 
 def draw(path: Path) -> None:
     """Draws a model at one step and writes the picture."""
-    figure, axes = plt.subplots(figsize=(11, 5.6))
-    for row, (name, (symbol, text)) in enumerate(ROWS.items()):
-        drawing.label(axes, row, name)
-        for step in range(1, NOW + 1):
+    figure, axes = plt.subplots(figsize=(7, 8.8))
+    left = FIRST - drawing.HALF
+    for row, (name, symbol) in enumerate(ROWS.items()):
+        above = drawing.height(row) + drawing.HALF + 0.1
+        axes.text(left, above, name, color=palette.MUTED, fontsize=SIZE)
+        for step in range(FIRST, NOW + 1):
             place(axes, step, row, symbol)
-        axes.text(
-            NOW + 0.65,
-            drawing.height(row),
-            text,
-            va="center",
-            color=palette.PAST,
-            fontsize=11,
-        )
     computation(axes)
-    drawing.output(axes, NOW, len(ROWS) - 1, f"$y_{NOW}$")
-    axes.axvline(
-        NOW - 0.5, 0.1, 0.93, color=palette.MUTED, lw=1, ls=(0, (4, 3)), zorder=1
-    )
-    drawing.time_axis(axes, 1, NOW - 0.8, drawing.height(-1) + 0.45)
-    axes.text(
-        NOW,
-        drawing.height(-1) + 0.45,
-        "now",
-        ha="center",
-        va="center",
-        color=palette.MUTED,
-    )
+    below = drawing.height(0) - drawing.HALF - 0.3
+    drawing.time_axis(axes, left, NOW - 0.8, below)
+    now = axes.text(NOW, below, "now", color=palette.MUTED, fontsize=SIZE)
+    now.set(ha="center", va="center")
     legend(axes)
-    axes.set_xlim(-2.1, NOW + 4.6)
-    axes.set_ylim(drawing.height(-1) - 0.1, drawing.height(len(ROWS)) + 0.35)
+    axes.set_xlim(left - 0.1, NOW + drawing.HALF + 0.1)
+    axes.set_ylim(below - 0.3, drawing.height(len(ROWS)) - 0.3)
     axes.axis("off")
     drawing.save(figure, path)
 

@@ -1,4 +1,4 @@
-"""Writes the table of docs/backends.md: property x layer x backend.
+"""Writes the table of docs/reference/backends.md: property x layer x backend.
 
     KERAS_BACKEND=jax python -m pytest tests/contract --junitxml=jax.xml
     python -m tests.contract.table tensorflow.xml jax.xml torch.xml
@@ -18,7 +18,7 @@ from collections.abc import Iterable, Iterator
 from tests import ROOT
 from tests.contract.registry import REGISTRY
 
-PAGE = ROOT / "docs/backends.md"
+PAGE = ROOT / "docs/reference/backends.md"
 LETTERS = {"tensorflow": "T", "jax": "J", "torch": "P"}
 PROPERTIES = {
     "plain form": ["the_fast_form_is_the_plain_one"],

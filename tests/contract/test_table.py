@@ -1,4 +1,4 @@
-"""The table of docs/backends.md has a row for each layer, and says what tests said."""
+"""The table of docs/reference/backends.md has a row for each layer, and says what tests said."""
 
 import pytest
 

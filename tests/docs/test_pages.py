@@ -12,8 +12,8 @@ from tests import ROOT
 DOCS = ROOT / "docs"
 # What has no wheel for every Python.
 NEEDS = {
-    "formats.md": ("ai_edge_litert", "onnxruntime", "openvino", "tf2onnx"),
-    "streaming.md": ("ai_edge_litert", "onnxruntime", "tf2onnx"),
+    "howto/device.md": ("ai_edge_litert",),
+    "howto/onnx.md": ("onnxruntime", "openvino", "tf2onnx"),
 }
 
 

@@ -1,4 +1,4 @@
-"""Writes the table of formats in docs/formats.md.
+"""Writes the table of formats in docs/reference/formats.md.
 
 python -m tests.formats.table            # every cell: some ten minutes
 python -m tests.formats.table '`SRU`'    # the rows that are named, the others as they are
@@ -17,7 +17,7 @@ from tests.formats.cells import LENGTHS, cell
 from tests.formats.layers import ROWS
 from tests.formats.runtimes import FORMATS, versions
 
-PAGE = ROOT / "docs/formats.md"
+PAGE = ROOT / "docs/reference/formats.md"
 _MARKED = re.compile("(?<=<!-- table -->\n).*(?=<!-- /table -->)", re.DOTALL)
 _DIFFERS = " with known T, else "
 

@@ -1,4 +1,4 @@
-"""Exported models in their formats' own runtimes: the table in docs/formats.md holds.
+"""Exported models in their formats' own runtimes: the table in docs/reference/formats.md holds.
 
 By default a few cells are run, most of unknown T with a mask. `FORMATS=all` runs every cell, which
 takes some ten minutes.

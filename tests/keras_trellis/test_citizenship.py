@@ -325,20 +325,21 @@ def test_litert(tmp_path, model):
 # What an LSTM has, and what Keras refuses
 
 ROOT = pathlib.Path(__file__).parents[2]
-PAGE = (ROOT / "docs/keras.md").read_text(encoding="utf-8")
+SWAP = (ROOT / "docs/howto/drop_in.md").read_text(encoding="utf-8")
+PROOFS = (ROOT / "docs/reference/in_keras.md").read_text(encoding="utf-8")
 
 
 def test_the_tests_that_the_page_names_are_there():
     sources = "".join(
         path.read_text(encoding="utf-8") for path in ROOT.glob("tests/**/test_*.py")
     )
-    named = re.findall(r"`(test_\w+)`", PAGE)
+    named = re.findall(r"`(test_\w+)`", PROOFS)
     assert named and not [name for name in named if f"def {name}(" not in sources]
 
 
 def names_in_tables():
     """The names in the first column of the tables of the page's section on the LSTM."""
-    section = PAGE.partition("## The arguments of an LSTM")[2].partition("\n## ")[0]
+    section = SWAP.partition("## The arguments of an LSTM")[2].partition("\n## ")[0]
     cells = re.findall(r"^\| (`[^|]*) \|", section, re.MULTILINE)
     return {name for cell in cells for name in re.findall(r"`(\w+)`", cell)}
 
@@ -357,7 +358,7 @@ def test_what_an_lstm_takes_is_taken_or_explained():
     for name, parameter in theirs.items():
         if name in ours:
             differs = parameter.default != ours[name].default
-            assert differs == (f"`{name}` is `{ours[name].default}` unless" in PAGE), (
+            assert differs == (f"`{name}` is `{ours[name].default}` unless" in SWAP), (
                 name
             )
         elif parameter.kind is not parameter.VAR_KEYWORD:

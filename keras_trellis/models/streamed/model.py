@@ -31,7 +31,7 @@ class StreamedModel:
     The weights are those of the model: if it trains on, the streamed model follows. Nothing is
     dropped.
 
-    A layer is streamed if it is of a kind that docs/streaming.md lists, or has
+    A layer is streamed if it is of a kind that docs/reference/streamed_layers.md lists, or has
     `get_initial_cache(batch_size)` and `stream(chunk, cache, mask)` itself. All others are refused,
     since they may read steps to come.
 

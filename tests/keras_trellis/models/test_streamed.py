@@ -433,6 +433,6 @@ def products(stream):
 
 
 def test_the_page_names_each_kind_of_layer():
-    page = (ROOT / "docs/streaming.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs/reference/streamed_layers.md").read_text(encoding="utf-8")
     for cls in {*rules.LAYERS, *rules.REFUSED}:
         assert f"`{cls.__name__}`" in page, cls
