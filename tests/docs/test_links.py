@@ -38,6 +38,11 @@ class Page(html.parser.HTMLParser):
 parsed = functools.cache(Page)
 
 
+def of_the_site(path):
+    """Whether a file is in docs/, or in a folder of it."""
+    return "docs" in (path.parent.name, path.parent.parent.name)
+
+
 def broken(path):
     """Returns the links of a Markdown file that lead to no file, or to no heading of it."""
     found = []
@@ -47,7 +52,7 @@ def broken(path):
         if address.scheme or address.netloc:
             continue
         # The site has files alone: mkdocs knows no folder.
-        if not (target.is_file() or (target.is_dir() and path.parent.name != "docs")):
+        if not (target.is_file() or (target.is_dir() and not of_the_site(path))):
             found.append(link)
         elif address.fragment and address.fragment not in parsed(target).anchors:
             found.append(link)

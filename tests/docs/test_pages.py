@@ -30,8 +30,8 @@ def program(text):
 
 
 PROGRAMS = {
-    path.name: program(path.read_text())
-    for path in sorted(DOCS.glob("*.md"))
+    path.relative_to(DOCS).as_posix(): program(path.read_text())
+    for path in sorted([*DOCS.glob("*.md"), *DOCS.glob("howto/*.md")])
     if path.name not in MEASURED
 }
 
