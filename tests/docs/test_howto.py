@@ -7,6 +7,7 @@ import shlex
 
 import pytest
 
+from keras_trellis.serving.server import command as server
 from tests import ROOT
 from tests.fresh_flags import fresh_flags
 from trainers.tasks import config
@@ -14,6 +15,7 @@ from trainers.tasks.names import flatten
 
 HOWTO = ROOT / "docs" / "howto"
 COMMAND = re.compile(r"^(?:\$ )?\.venv/bin/python -m (trainers\..*)$", re.MULTILINE)
+SERVER = re.compile(r"^.*served/bin/keras-trellis (serve .*)$", re.MULTILINE)
 # What a command may ask for before it begins: a file of values.
 FILES = ("FILE", "FOLDER/best.json")
 WORKERS = (HOWTO / "workers.md").read_text()
@@ -42,6 +44,15 @@ def test_a_command_is_taken(name, arguments, tmp_path, monkeypatch):
     program = importlib.import_module(name)
     with fresh_flags(program):
         program.parse_flags([name, *arguments])
+
+
+@pytest.mark.parametrize("page", ["serve", "operate"])
+def test_a_server_s_flags_are_taken(page, tmp_path, monkeypatch, capsys):
+    pytest.importorskip("fastapi", reason="the extra `serve` is not installed")
+    monkeypatch.chdir(tmp_path)
+    (line,) = SERVER.findall((HOWTO / f"{page}.md").read_text())
+    assert server.main(shlex.split(line)) == 2  # without a model; argparse would exit
+    assert "MODEL" in capsys.readouterr().err
 
 
 def test_a_command_with_a_flag_that_is_none_is_refused(capsys):
