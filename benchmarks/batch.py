@@ -4,7 +4,7 @@
 
 The model has random weights, and the documents random words, their lengths drawn from a log-normal
 distribution. What Beam takes for a corpus of one document, the loading of the model above all, is
-a row of its own and is taken off the others. `docs/corpora.md` explains the tables.
+a row of its own and is taken off the others. `docs/notes/corpora.md` has the tables.
 """
 
 import functools

@@ -1,15 +1,15 @@
 """Python's own reference text, out of the standard library: needs no download.
 
 Every value is ours, chosen so that a run takes a few minutes of a CPU core. The studies of
-docs/tuning.md found the dropouts of words and of the state, and the numbers of steps; here they are
-rounded. The other values are those with which the studies began.
+docs/notes/tuning.md found the dropouts of words and of the state, and the numbers of steps; here
+they are rounded. The other values are those with which the studies began.
 """
 
 from configs import ptb, text
 
 
 def small() -> dict:
-    """The network of `small` of `text`; docs/language_models.md has the trials by hand."""
+    """The network of `small` of `text`; docs/notes/language_models.md has the trials by hand."""
     config = text.small()
     config["model"].update(embedding_dropout=0.13, recurrent_dropout=0.18)
     # The rate falls along a cosine over the steps, which are 32 passes over the text.

@@ -4,7 +4,8 @@ r"""Scores a corpus with an exported language model, by Apache Beam.
     python -m trainers.batch --model=MODELS/NAME --input='web/*.jsonl' --output=scores \
         --keep='perplexity<200'
 
-Flags of Beam, such as `--runner`, are passed to it. docs/corpora.md describes files and runners.
+Flags of Beam, such as `--runner`, are passed to it. docs/howto/corpus.md describes files and
+runners.
 """
 
 import logging as silenced

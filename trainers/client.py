@@ -6,8 +6,8 @@
     python -m trainers.client --server=localhost:8501 --model=NAME --protocol=rest --prompt="it is"
     python -m trainers.client --server=localhost:8000 --model=NAME --protocol=http --prompt="it is"
 
-The first prints a continuation of the prompt while the server writes it. docs/serving.md describes
-the other modes.
+The first prints a continuation of the prompt while the server writes it. docs/howto/query.md
+describes the other modes.
 """
 
 import itertools

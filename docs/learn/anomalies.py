@@ -105,7 +105,7 @@ for people in slice(half), slice(half, None), slice(None):
 # %% [markdown]
 # The lines are of the first two people, of the next two, and of all four. They differ widely: two
 # people say little about a detector. `python -m trainers.series --task=anomaly` has the other
-# people and exercises ([Recordings](../series.md)).
+# people and exercises ([Recordings](../howto/recordings.md)).
 #
 # ## As the samples arrive
 #

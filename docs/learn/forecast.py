@@ -136,4 +136,4 @@ pyplot.show()
 # the naive forecast and a regression beside it.
 #
 # `python -m trainers.series --task=forecast` makes the same comparison from the command line, and
-# `--task=csv_numbers` trains on your own tables ([Recordings](../series.md)).
+# `--task=csv_numbers` trains on your own tables ([your own recordings](../howto/tables.md)).

@@ -120,6 +120,6 @@ server.terminate()
 print("the server ended with", server.wait())
 
 # %% [markdown]
-# Next: [Serving](../serving.md) has the API, its limits and its figures; [Language
-# models](../language_models.md) has your own text (`--task=text --data_dir=DIR`) and pieces of
-# words in place of words, with which no word is unknown.
+# Next: [Serve a model](../howto/serve.md) has other ways to ask, and links to the API and its
+# limits; [Train a language model](../howto/language_model.md) has your own text (`--task=text
+# --data_dir=DIR`); with [pieces of words](../howto/pieces.md) no word is unknown.

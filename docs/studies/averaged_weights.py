@@ -1,4 +1,4 @@
-"""Scores averaged weights beside the last ones, for docs/series.md.
+"""Scores averaged weights beside the last ones, for docs/notes/series.md.
 
     python -m docs.studies.averaged_weights --folds=0,1,2
 

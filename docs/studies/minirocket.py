@@ -1,4 +1,4 @@
-"""Ridge regression on MiniRocket features of windows, beside the networks of docs/series.md.
+"""Ridge regression on MiniRocket features of windows, beside the networks of docs/notes/series.md.
 
     python -m venv rocket && rocket/bin/pip install aeon
     rocket/bin/python docs/studies/minirocket.py watch-0.npz watch-1.npz --seeds=3

@@ -241,7 +241,7 @@ class LanguageModelEndpoints:
         """Reads ids and continues them.
 
         The same row with the same seed is continued alike, whatever row or batch it is in, and in
-        two calls as in one. docs/serving.md has the random numbers.
+        two calls as in one. docs/reference/signatures.md has the random numbers.
 
         Args:
             ids: `[B, T]`, at most 65,536 tokens, which have not been read yet.

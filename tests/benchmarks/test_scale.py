@@ -39,4 +39,4 @@ def test_no_interval_loses_less_than_the_best():
 
 
 def test_the_page_has_the_measured_table():
-    assert scale.table(MEASURED) in (ROOT / "docs/scale.md").read_text()
+    assert scale.table(MEASURED) in (ROOT / "docs/notes/scale.md").read_text()

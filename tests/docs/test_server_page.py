@@ -1,4 +1,4 @@
-"""What docs/serving.md and deploy/ say of the server is so."""
+"""What docs/reference/http.md, docs/howto/serve.md and deploy/ say of the server is so."""
 
 import dataclasses
 import json
@@ -19,7 +19,8 @@ pytest.importorskip("fastapi", reason="the extra `serve` is not installed")
 
 from keras_trellis.serving.server.settings import Limits  # noqa: E402
 
-PAGE = (ROOT / "docs" / "serving.md").read_text()
+REFERENCE = (ROOT / "docs" / "reference" / "http.md").read_text()
+PAGE = (ROOT / "docs" / "howto" / "serve.md").read_text()
 DOCKERFILE = (ROOT / "deploy" / "Dockerfile").read_text()
 KUBERNETES = [*yaml.safe_load_all((ROOT / "deploy" / "kubernetes.yaml").read_text())]
 
@@ -30,7 +31,7 @@ def test_the_table_of_limits():
         flag = f"--{field.name.replace('_', '-')}"
         rows.append(f"| `{flag}` | {field.default:,} | {field.metadata['meaning']} |")
     table = "\n".join(["<!-- limits -->", *rows, "<!-- /limits -->"])
-    assert table in PAGE, table
+    assert table in REFERENCE, table
 
 
 def test_the_packages_of_the_server_are_those_of_the_extra():

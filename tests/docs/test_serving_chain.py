@@ -1,4 +1,4 @@
-"""The commands of docs/serving.md, from `make train` to a score without TensorFlow, in their order.
+"""The commands of docs/howto/runtime.md, in their order, to a score without TensorFlow.
 
 A clone trains and exports. What comes after has the wheel, NumPy and ONNX Runtime alone.
 """
@@ -12,7 +12,7 @@ import sys
 
 from tests import ROOT
 
-PAGE = (ROOT / "docs" / "serving.md").read_text()
+PAGE = (ROOT / "docs" / "howto" / "runtime.md").read_text()
 # `make train` takes minutes.
 BRIEF = (
     "--config.training.steps=3",
@@ -36,10 +36,9 @@ sys.meta_path.insert(0, Absent)
 
 
 def fenced(language):
-    """Returns the blocks in a language of the section on the runtime."""
-    section = PAGE[PAGE.index("\n## Without TensorFlow") :]
+    """Returns the blocks in a language of the page on the runtime."""
     blocks = rf"^```{language}\n(.*?)^```$"
-    return re.findall(blocks, section, re.MULTILINE | re.DOTALL)
+    return re.findall(blocks, PAGE, re.MULTILINE | re.DOTALL)
 
 
 def commands(block):

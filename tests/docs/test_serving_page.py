@@ -1,4 +1,4 @@
-"""The files in docs/serving.md are those that servers read, and fit together."""
+"""The files in docs/reference/tf_serving.md are those that servers read, and fit together."""
 
 import re
 
@@ -17,7 +17,7 @@ from tensorflow_serving.config import model_server_config_pb2
 
 from tests import ROOT
 
-PAGE = (ROOT / "docs" / "serving.md").read_text()
+PAGE = (ROOT / "docs" / "reference" / "tf_serving.md").read_text()
 # Those of the server's `main.cc`.
 FLAGS = {
     "allow_version_labels_for_unavailable_models",

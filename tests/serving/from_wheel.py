@@ -1,4 +1,4 @@
-"""Serves a model from the wheel, in an empty environment, by the commands of docs/serving.md.
+"""Serves a model from the wheel, in an empty environment, by the commands of docs/howto/serve.md.
 
     python -m tests.serving.from_wheel DIST
 
@@ -25,7 +25,7 @@ _PATIENCE = 30  # seconds for the server to start
 
 def blocks():
     """Returns the commands: to install, to serve and to ask; and the program that asks."""
-    page = (ROOT / "docs" / "serving.md").read_text()
+    page = (ROOT / "docs" / "howto" / "serve.md").read_text()
     begin, end = "<!-- from the wheel -->", "<!-- /from the wheel -->"
     part = page[page.index(begin) : page.index(end)]
     found = re.findall(r"^```(\w+)\n(.*?)^```$", part, re.MULTILINE | re.DOTALL)

@@ -1,4 +1,4 @@
-"""Which models `keras_trellis.serving.runtime` runs: the table of docs/serving.md.
+"""Which models `keras_trellis.serving.runtime` runs: the table of docs/notes/serving.md.
 
     python -m tests.serving.matrix          # every cell, a minute of processor time, and writes it
     python -m tests.serving.matrix sru      # the rows that are named, the others as they are
@@ -32,7 +32,7 @@ from trainers.sequences import models as sequence_models
 from trainers.tasks import config as configs
 from trainers.tasks.names import flatten
 
-PAGE = ROOT / "docs/serving.md"
+PAGE = ROOT / "docs/notes/serving.md"
 COLUMNS = ("language model", "classifier")
 RIGHT = "yes"
 NO = "no"

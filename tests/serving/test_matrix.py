@@ -1,4 +1,4 @@
-"""The table of models that the runtime runs, in docs/serving.md.
+"""The table of models that the runtime runs, in docs/notes/serving.md.
 
 By default three cells are run; MATRIX=all runs every cell.
 """

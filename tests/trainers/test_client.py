@@ -21,6 +21,7 @@ import tensorflow as tf
 from absl import flags
 
 from keras_trellis.serving import runtime
+from tests import ROOT
 from tests.serving import batching, model_server, models
 from tests.serving.served import SECOND_FORM, SIGNATURES
 from tests.serving.serving import Server
@@ -32,7 +33,7 @@ VOCABULARY = models.MODELS[NAME].vocabulary
 SAMPLING = writing.Sampling(max_length=10, temperature=1.0, top_k=0, top_p=1.0, seed=3)
 
 
-PAGE = pathlib.Path(__file__).parents[2] / "docs" / "serving.md"
+PAGE = ROOT / "docs" / "reference" / "signatures.md"
 SERVER = os.environ.get("TRELLIS_SERVER")
 
 
@@ -501,7 +502,7 @@ def test_unknown_flags_end_the_command(capsys):
 
 
 def fenced(language):
-    """Returns the blocks of docs/serving.md in a language, made to ask for this model."""
+    """Returns the page's blocks in a language, made to ask for this model."""
     blocks = re.findall(
         rf"^```{language}\n(.*?)^```$", PAGE.read_text(), re.MULTILINE | re.DOTALL
     )
@@ -564,7 +565,7 @@ def test_the_pages_table_has_every_signature(served):
 def test_the_command_imports_neither_keras_nor_tensorflow():
     command = [sys.executable, "-X", "importtime", "-m", "trainers.client"]
     command += ["--server=127.0.0.1:1", f"--model={NAME}"]
-    done = subprocess.run(command, cwd=PAGE.parents[1], capture_output=True, text=True)
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 2 and "error: no answer from 127.0.0.1:1" in done.stderr
     times, error = re.subn(r"^import time:.*\| +", "", done.stderr, flags=re.MULTILINE)
     assert error and "trainers.serving.remote\n" in times

@@ -194,7 +194,7 @@ def out_of_memory(error: Exception) -> str:
     match = re.search("OOM when allocating.*", message)  # follows the names of a graph
     what = (match[0] if match else message.split("\n", 1)[0])[:200]
     why = f" ({what})" if what else ""
-    return f"memory has run out{why}; docs/trainers.md says what needs less"
+    return f"memory has run out{why}; docs/troubleshooting.md says what needs less"
 
 
 @contextlib.contextmanager

@@ -114,8 +114,8 @@ def near(
 ) -> dict[str, Any]:
     """Returns values with one, two or three entries changed.
 
-    So one searches by hand. If all entries change at once, most trials are bad: docs/tuning.md has
-    a table of both.
+    So one searches by hand. If all entries change at once, most trials are bad:
+    docs/notes/tuning.md has a table of both.
 
     Args:
         space: the search space.

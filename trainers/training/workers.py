@@ -193,7 +193,7 @@ class Team(Alone):
         """Raises DifferentError on all workers if the facts are not the same on all."""
         if differences := self.agree("; ".join(self._differing(facts))):
             raise DifferentError(
-                f"{differences}; start all with the same, or see docs/scale.md"
+                f"{differences}; start all with the same, or see docs/howto/workers.md"
             )
 
     def watch(self, signals: stopping.StopSignals) -> None:

@@ -26,7 +26,7 @@ COMMANDS = sorted(
 
 def test_the_docs_list_every_status():
     text = (
-        (ROOT / "docs" / "trainers.md")
+        (ROOT / "docs" / "reference" / "run.md")
         .read_text()
         .split("## Exit statuses")[1]
         .split("\n## ")[0]

@@ -5,12 +5,12 @@ import re
 import resource
 import subprocess
 import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
 
 from keras_trellis.core import gates
+from tests import ROOT
 from trainers import parameters
 from trainers.language import models as language_models
 from trainers.models.heads import HEADS
@@ -22,7 +22,7 @@ from trainers.training import memory, resources, runs
 from trainers.training.resources import Room
 
 GIB = 2**30
-PAGE = Path(__file__).parents[3] / "docs" / "trainers.md"
+PAGE = ROOT / "docs" / "notes" / "parameters.md"
 
 
 def test_the_parameters_are_those_of_the_page():
@@ -301,7 +301,7 @@ def test_a_limit_of_the_shell_counts(tmp_path, monkeypatch):
 
 def test_too_little_to_import_anything_is_a_line():
     line = f"ulimit -v 1000000; exec {sys.executable} -m trainers.lm"
-    root = str(PAGE.parents[1])
+    root = str(ROOT)
     done = subprocess.run(
         ["bash", "-c", line], cwd=root, capture_output=True, text=True
     )
