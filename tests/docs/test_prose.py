@@ -18,8 +18,8 @@ COLUMNS = {"results": 5}
 ROWS = 6
 """The longest table of a page of results. Longer ones are a CSV file or a note beside the site."""
 
-LONG_TABLES = {"results/papers.md"}
-"""What has a row for each item of a paper."""
+LONG_TABLES = {"results/index.md", "results/papers.md"}
+"""What has a row for each page of results, or for each number of the papers."""
 
 # Each pattern, and what to write instead.
 RETIRED = {
