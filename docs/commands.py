@@ -26,7 +26,7 @@ HEAD = """# Commands
 
 What `--help` of each command prints; `python -m docs.commands` writes this page. The trainers run
 from a clone, and `keras-trellis` comes with the wheel. `--config.FIELD=VALUE` of a trainer changes
-a field of the preset: `python -m trainers.lm --task=ptb --helpfull` lists the fields of `ptb`.
+a field of the preset; the folder `configs` has the fields and their values.
 """
 
 
