@@ -23,8 +23,9 @@ setup: .venv/stamp
 	@touch $@
 
 train: setup
-	$(BIN)/python -m trainers.lm --task=pydoc
-	$(BIN)/python -m trainers.lm --task=pydoc --mode=generate
+	@$(BIN)/python -m trainers.lm --task=pydoc
+	@echo "A text that it writes:"
+	@$(BIN)/python -m trainers.generate --workdir=runs/pydoc-small
 
 # Some machines write no bytecode. Each process that a test starts would compile all of our files anew.
 test: setup
