@@ -10,6 +10,7 @@ import datetime
 import io
 import itertools
 import math
+import os
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
@@ -330,11 +331,19 @@ def _bar(length: int, step: int, out: Any) -> tqdm.tqdm:
         total=length,
         initial=step,
         file=out,
-        disable=not out.isatty(),
+        disable=not (out.isatty() and _has_size(out)),
         unit="step",
         dynamic_ncols=True,
         bar_format="{percentage:3.0f}%|{bar}| {n}/{total}{postfix}",
     )
+
+
+def _has_size(terminal: Any) -> bool:
+    """Returns whether a terminal knows its size; tqdm shows no bar in one that does not."""
+    try:
+        return min(os.get_terminal_size(terminal.fileno())) > 0
+    except OSError:
+        return True
 
 
 def draw_curves(
