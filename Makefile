@@ -19,12 +19,13 @@ setup: .venv/stamp
 	@echo "Building .venv (2 GB, TensorFlow above all; a few minutes)"
 	@$(PYTHON) -m venv .venv
 	@$(BIN)/python -m pip install -qq --upgrade pip
-	@$(BIN)/python -m pip install -qq --editable '.[trainers,tune,series,serving,serve,beam,s3,gcs,test,lint,benchmarks,docs]'
+	@$(BIN)/python -m pip install -qq --editable '.[trainers,tune,series,serving,serve,beam,s3,gcs,test,lint,benchmarks,docs,release]'
 	@touch $@
 
 train: setup
-	$(BIN)/python -m trainers.lm --task=pydoc
-	$(BIN)/python -m trainers.lm --task=pydoc --mode=generate
+	@$(BIN)/python -m trainers.lm --task=pydoc
+	@echo "A text that it writes:"
+	@$(BIN)/python -m trainers.generate --workdir=runs/pydoc-small
 
 # Some machines write no bytecode. Each process that a test starts would compile all of our files anew.
 test: setup
@@ -57,9 +58,12 @@ docs: setup
 	NO_MKDOCS_2_WARNING=1 PYTHONPATH=$(CURDIR) CUDA_VISIBLE_DEVICES=-1 TF_CPP_MIN_LOG_LEVEL=3 $(BIN)/mkdocs build --strict
 	@echo "The site is in site/index.html"
 
+# The source distribution, the wheel made of it, and what a package index would say of both.
 wheel: setup
 	rm -rf dist
-	$(BIN)/python -m pip wheel -qq --no-deps --wheel-dir dist .
+	$(BIN)/python -m build --outdir dist . > /dev/null
+	$(BIN)/python -m twine check --strict dist/*
+	$(BIN)/check-wheel-contents dist/*.whl
 
 # What .venv holds, with the hashes of its files: for setup-locked and for Bazel, under Python 3.11 (MODULE.bazel).
 lock: setup

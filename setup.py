@@ -1,8 +1,28 @@
 """Packaging of `keras_trellis`; `trainers` and `configs` run from a clone."""
 
+import os
+import re
 from pathlib import Path
 
 import setuptools
+
+# The version, here alone; a test compares what cannot read it (MODULE.bazel, CITATION.cff, deploy).
+VERSION = "0.2.0"
+# The public address of the repository, as mkdocs.yml reads it too. While it is not set, nothing
+# names an address.
+URL = os.environ.get("KERAS_TRELLIS_URL", "").rstrip("/")
+
+
+def long_description() -> str:
+    """Returns README.md; where there is an address, its links lead to the files of this version."""
+    text = Path(__file__).with_name("README.md").read_text(encoding="utf-8")
+    if not URL:
+        return text
+    text = re.sub(r"(!\[[^]]*\]\()(?!https?:|#)", rf"\g<1>{URL}/raw/v{VERSION}/", text)
+    return re.sub(
+        r"((?<!!)\[[^][]*\]\()(?!https?:|#)", rf"\g<1>{URL}/blob/v{VERSION}/", text
+    )
+
 
 EXTRAS = {
     "trainers": [
@@ -76,6 +96,8 @@ EXTRAS = {
     "s3": ["s3fs>=2024.2"],
     # For trainers.series: of the packages seglearn and statsmodels only data files are read.
     "series": ["pyarrow", "scikit-learn", "seglearn", "statsmodels"],
+    # What builds and checks a wheel and a source distribution.
+    "release": ["build", "check-wheel-contents", "twine>=6.1"],
     "lint": ["mypy", "pre-commit", "ruff"],
     "benchmarks": ["jax", "keras-tcn"],
     "docs": [
@@ -95,11 +117,23 @@ EXTRAS = {
 
 setuptools.setup(
     name="keras_trellis",
-    version="0.1.0",
+    version=VERSION,
     description="Trellis networks as Keras layers and models",
-    long_description=Path(__file__).with_name("README.md").read_text(encoding="utf-8"),
+    long_description=long_description(),
     long_description_content_type="text/markdown",
-    license="Apache-2.0",
+    author="The maintainers of keras_trellis",
+    license_expression="Apache-2.0",
+    project_urls={"Source": URL, "Issues": f"{URL}/issues"} if URL else {},
+    keywords=[
+        "keras",
+        "language model",
+        "recurrent neural network",
+        "sequence classification",
+        "streaming",
+        "temporal convolution",
+        "time series",
+        "trellis network",
+    ],
     packages=setuptools.find_packages(include=["keras_trellis", "keras_trellis.*"]),
     package_data={
         "keras_trellis": ["py.typed"],
@@ -119,8 +153,15 @@ setuptools.setup(
     # `build/` would collide with the file BUILD where case does not distinguish file names.
     options={"build": {"build_base": ".build"}},
     classifiers=[
+        "Development Status :: 4 - Beta",
+        "Intended Audience :: Developers",
+        "Intended Audience :: Science/Research",
+        "Operating System :: OS Independent",
         "Programming Language :: Python :: 3",
+        "Programming Language :: Python :: 3 :: Only",
+        *(f"Programming Language :: Python :: 3.{minor}" for minor in range(10, 14)),
         "Topic :: Scientific/Engineering :: Artificial Intelligence",
+        "Topic :: Software Development :: Libraries :: Python Modules",
         "Typing :: Typed",
     ],
 )

@@ -66,6 +66,18 @@ def layer_from_torch(
     Raises:
         ValueError: a name is missing or unknown, an array has the wrong shape, or a tensor has two
             names and different values.
+
+    Examples:
+        >>> import numpy as np
+        >>> from keras_trellis import convert
+        >>> arrays = {
+        ...     "full_conv.weight1": np.ones([32, 3, 2], "float32"),  # 8 channels, 3 inputs
+        ...     "full_conv.weight2": np.ones([32, 8, 2], "float32"),
+        ...     "full_conv.bias2": np.zeros([32], "float32"),
+        ... }
+        >>> layer = convert.layer_from_torch(arrays, depth=4, dilation_rate=1, output_units=5)
+        >>> tuple(layer(np.ones([2, 10, 3], "float32")).shape)
+        (2, 10, 5)
     """
     weights = _layer_weights(canonical(arrays))
     layer = _layer(
@@ -109,6 +121,23 @@ def language_model_from_torch(
 
     Raises:
         ValueError: as for `layer_from_torch`, or an argument does not belong to the head.
+
+    Examples:
+        >>> import numpy as np
+        >>> from keras_trellis import convert
+        >>> prefix = "tnet.module.full_conv."
+        >>> table = np.ones([50, 4], "float32")
+        >>> arrays = {
+        ...     f"{prefix}weight1": np.ones([32, 4, 2], "float32"),
+        ...     f"{prefix}weight2": np.ones([32, 8, 2], "float32"),
+        ...     f"{prefix}bias2": np.zeros([32], "float32"),
+        ...     "encoder.weight": table,
+        ...     "decoder.weight": table,
+        ...     "decoder.bias": np.zeros([50], "float32"),
+        ... }
+        >>> model = convert.language_model_from_torch(arrays, depth=4, dilation_rate=1)
+        >>> tuple(model(np.zeros([2, 10], "int32")).shape)
+        (2, 10, 50)
     """
     tensors = canonical(arrays)
     model_arrays, layer_arrays = parted(tensors, _LANGUAGE_MODEL | head_names(tensors))
@@ -174,6 +203,21 @@ def classifier_from_torch(
 
     Raises:
         ValueError: as for `layer_from_torch`.
+
+    Examples:
+        >>> import numpy as np
+        >>> from keras_trellis import convert
+        >>> prefix = "network.0.module.full_conv."
+        >>> arrays = {
+        ...     f"{prefix}weight1": np.ones([32, 1, 2], "float32"),
+        ...     f"{prefix}weight2": np.ones([32, 8, 2], "float32"),
+        ...     f"{prefix}bias2": np.zeros([32], "float32"),
+        ...     "linear.weight": np.ones([4, 4], "float32"),
+        ...     "linear.bias": np.zeros([4], "float32"),
+        ... }
+        >>> model = convert.classifier_from_torch(arrays, depth=4, dilation_rate=[1, 2])
+        >>> tuple(model(np.ones([2, 10, 1], "float32")).shape)
+        (2, 4)
     """
     model_arrays, layer_arrays = parted(canonical(arrays), _CLASSIFIER)
     weights = _layer_weights(layer_arrays)

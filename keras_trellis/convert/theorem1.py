@@ -80,6 +80,17 @@ def layer_from_rnn(layers: RNN | Sequence[RNN], steps: int) -> TrellisLayer:
     Raises:
         ValueError: a layer is of another kind, not built, not like the others, or has an
             option without counterpart in a trellis network, such as `stateful`.
+
+    Examples:
+        >>> import keras
+        >>> import numpy as np
+        >>> from keras_trellis import convert
+        >>> lstm = keras.layers.LSTM(8)
+        >>> sequences = np.ones([2, 10, 3], "float32")
+        >>> expected = lstm(sequences)
+        >>> layer = convert.layer_from_rnn(lstm, steps=10)
+        >>> bool(np.allclose(layer(sequences), expected, atol=1e-5))
+        True
     """
     layers = list(layers) if isinstance(layers, Iterable) else [layers]
     steps = arguments.positive("steps", steps)

@@ -134,6 +134,12 @@ class Gate(abc.ABC):
     Args:
         activation: the activation of the values that the gate writes into the state.
         recurrent_activation: the activation of the gates themselves.
+
+    Examples:
+        >>> import keras_trellis
+        >>> layer = keras_trellis.TrellisLayer(8, depth=3, gate=keras_trellis.GRUGate())
+        >>> layer.gate.blocks
+        4
     """
 
     name: ClassVar[str]
@@ -217,6 +223,11 @@ def receptive_field(
 
     Raises:
         ValueError: an argument is not positive.
+
+    Examples:
+        >>> import keras_trellis
+        >>> keras_trellis.receptive_field(6, dilation_rate=[1, 2, 4, 8, 16, 32])
+        64
     """
     depth = positive("depth", depth)
     kernel_size = positive("kernel_size", kernel_size)
@@ -240,6 +251,11 @@ def depth_for(
 
     Raises:
         ValueError: an argument is not positive.
+
+    Examples:
+        >>> import keras_trellis
+        >>> keras_trellis.depth_for(100, dilation_rate=[1, 2, 4, 8, 16, 32])
+        12
     """
     steps = positive("steps", steps)
     kernel_size = positive("kernel_size", kernel_size)

@@ -116,6 +116,17 @@ def export_language_model(
             the warm-up requests, are not finite.
         ImportError: tensorflow-serving-api, which writes the warm-up requests, is not installed, or
             with `runtime` onnx, onnxruntime or tf2onnx.
+
+    Examples:
+        >>> import os
+        >>> from keras_trellis import TrellisLayer, TrellisLM
+        >>> from keras_trellis.export import export_language_model
+        >>> layer = TrellisLayer(16, depth=4, output_units=8)
+        >>> model = TrellisLM(4, layer, embedding_units=8)
+        >>> vocabulary = ["<eos>", "<unk>", "to", "be"]
+        >>> folder = export_language_model(model, vocabulary, "models/toy", runtime=True)
+        >>> os.path.basename(folder)
+        '1'
     """
     path = _checked_path(path, runtime)
     vocabulary = check_vocabulary(vocabulary, model.vocabulary_size, pieces)
@@ -188,6 +199,17 @@ def export_classifier(
         ValueError: an argument is not what it must be, or the model's weights, or its answers to
             the warm-up requests, are not finite.
         ImportError: see `export_language_model`.
+
+    Examples:
+        >>> import os
+        >>> import numpy as np
+        >>> from keras_trellis import TrellisClassifier, TrellisLayer
+        >>> from keras_trellis.export import export_classifier
+        >>> model = TrellisClassifier(2, TrellisLayer(8, depth=3))
+        >>> logits = model(np.ones([1, 10, 3], "float32"))
+        >>> folder = export_classifier(model, "models/movements", labels=["walk", "run"])
+        >>> os.path.basename(folder)
+        '1'
     """
     path = _checked_path(path, runtime)
     labels = _checked_labels(labels, model.classes)

@@ -37,6 +37,12 @@ class Standardizer:
 
     Raises:
         ValueError: an operation is none of these, or has a pattern that Python has no form of.
+
+    Examples:
+        >>> from keras_trellis.export import Standardizer
+        >>> standardize = Standardizer(["lower"], ["replace", "[0-9]+", "N"])
+        >>> standardize(["Chapter 12"]).numpy().tolist()
+        [b'chapter N']
     """
 
     def __init__(self, *operations: Sequence[str]) -> None:

@@ -146,6 +146,17 @@ def inference_model(model: keras.Model, precision: str = "float32") -> keras.Mod
 
     Raises:
         ValueError: `precision` is none of these.
+
+    Examples:
+        >>> import numpy as np
+        >>> from keras_trellis import TrellisClassifier, TrellisLayer
+        >>> from keras_trellis.export import inference_model
+        >>> model = TrellisClassifier(2, TrellisLayer(8, depth=3))
+        >>> sequences = np.ones([1, 10, 3], "float32")
+        >>> logits = model(sequences)
+        >>> small = inference_model(model, "int8")
+        >>> bool(np.allclose(small(sequences), logits, atol=0.05))
+        True
     """
     layer = model.trellis
     config = model.get_config()

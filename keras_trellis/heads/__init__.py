@@ -54,6 +54,11 @@ def get(identifier: Any, **arguments: Any) -> Head:
 
     Raises:
         ValueError: the identifier is none of these, or the head lacks an argument.
+
+    Examples:
+        >>> from keras_trellis import heads
+        >>> heads.get("adaptive", cutoffs=[10, 30]).cutoffs
+        (10, 30)
     """
     if isinstance(identifier, str) and identifier in NAMES:
         return _named(identifier, arguments)

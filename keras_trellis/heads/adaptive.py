@@ -53,6 +53,20 @@ class AdaptiveSoftmax(Head):
     Source: Bai et al. (2019), section 5.2 (WikiText-103), after Grave et al. (2017), "Efficient
     softmax approximation for GPUs"; tied as in the released code, with no smaller word vectors for
     rare words.
+
+    Input shape:
+        features `[..., E]`, and the table of word vectors, `[V, E]`.
+
+    Output shape:
+        `[..., V]`.
+
+    Examples:
+        >>> import numpy as np
+        >>> from keras_trellis.heads import AdaptiveSoftmax
+        >>> head = AdaptiveSoftmax(cutoffs=[10, 30])
+        >>> features, table = np.ones([2, 5, 8], "float32"), np.ones([50, 8], "float32")
+        >>> tuple(head(features, table).shape)
+        (2, 5, 50)
     """
 
     def __init__(self, cutoffs: Sequence[int], **kwargs: Any) -> None:

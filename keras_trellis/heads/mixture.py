@@ -60,6 +60,20 @@ class MixtureOfSoftmaxes(Head):
 
     Source: Yang et al. (2018), "Breaking the softmax bottleneck", as in Bai et al. (2019), section
     5.2, and its released code.
+
+    Input shape:
+        features `[..., E]`, and the table of word vectors, `[V, E']`.
+
+    Output shape:
+        `[..., V]`.
+
+    Examples:
+        >>> import numpy as np
+        >>> from keras_trellis.heads import MixtureOfSoftmaxes
+        >>> head = MixtureOfSoftmaxes(experts=3)
+        >>> features, table = np.ones([2, 5, 8], "float32"), np.ones([50, 8], "float32")
+        >>> tuple(head(features, table).shape)
+        (2, 5, 50)
     """
 
     latent_dropout: Any = dropout.Rate()

@@ -28,6 +28,20 @@ class TiedSoftmax(Head):
     XLA its nll is NaN.
 
     Source: Bai et al. (2019), section 5 (tied weights, after Press and Wolf, 2017).
+
+    Input shape:
+        features `[..., E]`, and the table of word vectors, `[V, E]`.
+
+    Output shape:
+        `[..., V]`.
+
+    Examples:
+        >>> import numpy as np
+        >>> from keras_trellis.heads import TiedSoftmax
+        >>> head = TiedSoftmax()
+        >>> features, table = np.ones([2, 5, 8], "float32"), np.ones([50, 8], "float32")
+        >>> tuple(head(features, table).shape)
+        (2, 5, 50)
     """
 
     def build(self, features_shape: tuple, table_shape: tuple) -> None:

@@ -72,6 +72,26 @@ class EquilibriumTrellisLayer(TrellisBase):
 
     Raises:
         ValueError: an argument is out of its range.
+
+    Input shape:
+        That of `TrellisLayer`, `[B, T, p]`.
+
+    Output shape:
+        That of `TrellisLayer`: `[B, C]`, or with `return_sequences` `[B, T, C]`.
+
+    Examples:
+        >>> import numpy as np
+        >>> import keras_trellis
+        >>> layer = keras_trellis.EquilibriumTrellisLayer(16, return_sequences=True)
+        >>> sequences = np.ones([2, 10, 3], "float32")
+        >>> tuple(layer(sequences).shape)
+        (2, 10, 16)
+
+        Whether each time step was solved:
+
+        >>> convergence = layer.propagate(sequences)[-1]
+        >>> tuple(convergence.converged.shape)
+        (2, 10)
     """
 
     _instead: ClassVar[dict[str, str]] = {

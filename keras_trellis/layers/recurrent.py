@@ -53,6 +53,26 @@ class RecurrentLayer(SequenceLayer):
     Raises:
         ValueError: `layers` are not recurrent layers of one dtype policy, or they or this layer
             have an argument without meaning here, such as `stateful`.
+
+    Input shape:
+        `[B, T, p]`. `initial_state` is the states of all layers, each `[B, units]`, and `mask` is
+        bool, `[B, T]`.
+
+    Output shape:
+        `[B, units]` of the last layer, or with `return_sequences` `[B, T, units]`. With
+        `return_state` the result is a tuple: the outputs, then the states, layer by layer.
+
+    Examples:
+        >>> import keras
+        >>> import numpy as np
+        >>> import keras_trellis
+        >>> layers = [keras.layers.LSTM(8), keras.layers.LSTM(4)]
+        >>> layer = keras_trellis.RecurrentLayer(layers, return_sequences=True)
+        >>> tuple(layer(np.ones([2, 10, 3], "float32")).shape)
+        (2, 10, 4)
+        >>> cache = layer.get_initial_cache(batch_size=2)
+        >>> [tuple(tensor.shape) for tensor in cache]
+        [(2, 8), (2, 8), (2, 4), (2, 4)]
     """
 
     receptive_field = None

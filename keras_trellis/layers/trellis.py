@@ -135,6 +135,35 @@ class TrellisLayer(TrellisBase):
     Raises:
         ValueError: an argument is out of its range or unknown.
         TypeError: `units` or `depth` is missing.
+
+    Input shape:
+        `[B, T, p]`. `initial_state` is one tensor `[B, units]` for each state of the gate, and
+        `mask` is bool, `[B, T]`.
+
+    Output shape:
+        `[B, C]`, or with `return_sequences` `[B, T, C]`. C is `output_units`, or `units` where that
+        is None. With `return_state` the result is a tuple: the outputs, then the states, each `[B,
+        units]`.
+
+    Examples:
+        >>> import numpy as np
+        >>> import keras_trellis
+        >>> dilations = [1, 2, 4, 8, 16, 32]
+        >>> layer = keras_trellis.TrellisLayer(16, depth=6, dilation_rate=dilations)
+        >>> layer.receptive_field
+        64
+        >>> sequences = np.ones([2, 60, 3], "float32")
+        >>> outputs = layer(sequences)
+        >>> tuple(outputs.shape)
+        (2, 16)
+
+        In chunks of 20 time steps:
+
+        >>> cache = layer.get_initial_cache(batch_size=2)
+        >>> for start in (0, 20, 40):
+        ...     chunk, cache = layer.stream(sequences[:, start : start + 20], cache)
+        >>> bool(np.allclose(chunk[:, -1], outputs, atol=1e-5))
+        True
     """
 
     _instead: ClassVar[dict[str, str]] = TrellisBase._instead | {

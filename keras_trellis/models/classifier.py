@@ -63,6 +63,22 @@ class TrellisClassifier(keras.Model):
 
     Source: Bai et al. (2019), section 5 and appendix A, for sequential and permuted MNIST and
     sequential CIFAR-10.
+
+    Input shape:
+        `[B, T, p]`; `mask` is bool, `[B, T]`.
+
+    Output shape:
+        `[B, classes]`, logits.
+
+    Examples:
+        >>> import numpy as np
+        >>> from keras_trellis import TrellisClassifier, TrellisLayer
+        >>> layer = TrellisLayer(16, depth=5, dilation_rate=[1, 2, 4, 8, 16], output_units=4)
+        >>> model = TrellisClassifier(4, layer)
+        >>> tuple(model(np.ones([2, 30, 3], "float32")).shape)
+        (2, 4)
+        >>> model.receptive_field
+        32
     """
 
     dropout: Any = Rate()

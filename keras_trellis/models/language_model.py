@@ -78,6 +78,26 @@ class TrellisLM(Scoring):
 
     Source: Bai et al. (2019), section 5 and appendix B (dropout, auxiliary losses); AR and TAR:
     Merity et al. (2017), "Revisiting activation regularization for language RNNs".
+
+    Input shape:
+        ids `[B, T]`, integers in [0, V); `mask` is bool, `[B, T]`.
+
+    Output shape:
+        `[B, T, V]`, logits of the next token at each position.
+
+    Examples:
+        >>> import numpy as np
+        >>> from keras_trellis import TrellisLayer, TrellisLM
+        >>> layer = TrellisLayer(16, depth=4, output_units=8)
+        >>> model = TrellisLM(50, layer, embedding_units=8)
+        >>> ids = np.array([[3, 14, 15, 9], [2, 6, 5, 3]])
+        >>> tuple(model(ids).shape)
+        (2, 4, 50)
+
+        To continue both rows until each has ten tokens:
+
+        >>> tuple(model.generate(ids, max_length=10, seed=1).shape)
+        (2, 10)
     """
 
     embedding_dropout: Any = dropout.Rate()

@@ -420,6 +420,22 @@ class IRCGRU(GatedRNN):
 
     Equations (14) to (17) of Kuo et al. 2020, with z = 1 - i. It has no biases. The
     released form adds one to z, initially 1.
+
+    Input shape:
+        `[B, T, p]`. `initial_state` is h, `[B, units]`; `mask` is bool, `[B, T]`.
+
+    Output shape:
+        `[B, units]`, or with `return_sequences` `[B, T, units]`. With `return_state` the result is
+        a tuple: the outputs, then h.
+
+    Examples:
+        >>> import numpy as np
+        >>> from keras_trellis.recurrent import IRCGRU
+        >>> layer = IRCGRU(8, return_sequences=True)
+        >>> tuple(layer(np.ones([2, 10, 3], "float32")).shape)
+        (2, 10, 8)
+        >>> layer.state_units
+        (8,)
     """
 
     cell_class = cells.IRCGRUCell
@@ -436,6 +452,22 @@ class WeightDropLSTM(GatedRNN):
     "Regularizing and optimizing LSTM language models". Kernels and biases have Keras's order, so
     that `set_weights` takes those of a `keras.layers.LSTM`. The bias of f begins at 1, in the
     released form at 0.
+
+    Input shape:
+        `[B, T, p]`. `initial_state` is h and c, each `[B, units]`; `mask` is bool, `[B, T]`.
+
+    Output shape:
+        `[B, units]`, or with `return_sequences` `[B, T, units]`. With `return_state` the result is
+        a tuple: the outputs, then h and c.
+
+    Examples:
+        >>> import numpy as np
+        >>> from keras_trellis.recurrent import WeightDropLSTM
+        >>> layer = WeightDropLSTM(8, return_sequences=True)
+        >>> tuple(layer(np.ones([2, 10, 3], "float32")).shape)
+        (2, 10, 8)
+        >>> layer.state_units
+        (8, 8)
     """
 
     cell_class = cells.WeightDropLSTMCell
@@ -450,6 +482,22 @@ class IRCLSTM(GatedRNN):
 
     Equations (22) to (26) of Kuo et al. 2020. It has no biases. There is no released
     form.
+
+    Input shape:
+        `[B, T, p]`. `initial_state` is h and c, each `[B, units]`; `mask` is bool, `[B, T]`.
+
+    Output shape:
+        `[B, units]`, or with `return_sequences` `[B, T, units]`. With `return_state` the result is
+        a tuple: the outputs, then h and c.
+
+    Examples:
+        >>> import numpy as np
+        >>> from keras_trellis.recurrent import IRCLSTM
+        >>> layer = IRCLSTM(8, return_sequences=True)
+        >>> tuple(layer(np.ones([2, 10, 3], "float32")).shape)
+        (2, 10, 8)
+        >>> layer.state_units
+        (8, 8)
     """
 
     cell_class = cells.IRCLSTMCell
@@ -466,6 +514,22 @@ class IHCLSTM(GatedRNN):
 
     It has one more argument, `projected`: whether Gamma reads U_V h' instead of h'. The
     paper prints the first, and counts the parameters of its DRAW model for the second.
+
+    Input shape:
+        `[B, T, p]`. `initial_state` is h and c, each `[B, units]`; `mask` is bool, `[B, T]`.
+
+    Output shape:
+        `[B, units]`, or with `return_sequences` `[B, T, units]`. With `return_state` the result is
+        a tuple: the outputs, then h and c.
+
+    Examples:
+        >>> import numpy as np
+        >>> from keras_trellis.recurrent import IHCLSTM
+        >>> layer = IHCLSTM(8, return_sequences=True)
+        >>> tuple(layer(np.ones([2, 10, 3], "float32")).shape)
+        (2, 10, 8)
+        >>> layer.state_units
+        (8, 8)
     """
 
     cell_class = cells.IHCLSTMCell
@@ -481,6 +545,22 @@ class SRU(GatedRNN):
     Equations (27) to (30) of Kuo et al. 2020. No matrix reads the state. In the released
     form a has a bias too, and biases begin at 1 for f and at -1 for q. The input must have
     `units` channels.
+
+    Input shape:
+        `[B, T, units]`. `initial_state` is c, `[B, units]`; `mask` is bool, `[B, T]`.
+
+    Output shape:
+        `[B, units]`, or with `return_sequences` `[B, T, units]`. With `return_state` the result is
+        a tuple: the outputs, then c.
+
+    Examples:
+        >>> import numpy as np
+        >>> from keras_trellis.recurrent import SRU
+        >>> layer = SRU(8, return_sequences=True)
+        >>> tuple(layer(np.ones([2, 10, 8], "float32")).shape)
+        (2, 10, 8)
+        >>> layer.state_units
+        (8,)
     """
 
     cell_class = cells.SRUCell
@@ -494,6 +574,22 @@ class IRCSRU(GatedRNN):
 
     The rest is the `SRU`. Equations (31) to (35) of Kuo et al. 2020. The released form has
     biases of f and q, initially 1 and -1. The input must have `units` channels.
+
+    Input shape:
+        `[B, T, units]`. `initial_state` is h and c, each `[B, units]`; `mask` is bool, `[B, T]`.
+
+    Output shape:
+        `[B, units]`, or with `return_sequences` `[B, T, units]`. With `return_state` the result is
+        a tuple: the outputs, then h and c.
+
+    Examples:
+        >>> import numpy as np
+        >>> from keras_trellis.recurrent import IRCSRU
+        >>> layer = IRCSRU(8, return_sequences=True)
+        >>> tuple(layer(np.ones([2, 10, 8], "float32")).shape)
+        (2, 10, 8)
+        >>> layer.state_units
+        (8, 8)
     """
 
     cell_class = cells.IRCSRUCell
@@ -508,6 +604,23 @@ class TLSTM(GatedRNN):
 
     Equations (36) to (39) of Kuo et al. 2020. No gate reads a state. There is no released
     form. `recurrent_dropout` drops channels of x_{t-1}.
+
+    Input shape:
+        `[B, T, p]`. `initial_state` is x and c, `[B, p]` for x and `[B, units]` for c; `mask` is
+        bool, `[B, T]`.
+
+    Output shape:
+        `[B, units]`, or with `return_sequences` `[B, T, units]`. With `return_state` the result is
+        a tuple: the outputs, then x and c.
+
+    Examples:
+        >>> import numpy as np
+        >>> from keras_trellis.recurrent import TLSTM
+        >>> layer = TLSTM(8, return_sequences=True)
+        >>> tuple(layer(np.ones([2, 10, 3], "float32")).shape)
+        (2, 10, 8)
+        >>> layer.state_units
+        (3, 8)
     """
 
     cell_class = cells.TLSTMCell
@@ -522,6 +635,22 @@ class IRCTLSTM(GatedRNN):
     The rest is the `TLSTM`. Equations (40) to (44) of Kuo et al. 2020. The released form is
     another network: it reads the last input in the place of h', which is its first state,
     and f has a bias, initially 1. The input must have `units` channels.
+
+    Input shape:
+        `[B, T, units]`. `initial_state` is h and c, each `[B, units]`; `mask` is bool, `[B, T]`.
+
+    Output shape:
+        `[B, units]`, or with `return_sequences` `[B, T, units]`. With `return_state` the result is
+        a tuple: the outputs, then h and c.
+
+    Examples:
+        >>> import numpy as np
+        >>> from keras_trellis.recurrent import IRCTLSTM
+        >>> layer = IRCTLSTM(8, return_sequences=True)
+        >>> tuple(layer(np.ones([2, 10, 8], "float32")).shape)
+        (2, 10, 8)
+        >>> layer.state_units
+        (8, 8)
     """
 
     cell_class = cells.IRCTLSTMCell
@@ -539,6 +668,22 @@ class FastGRNN(GatedRNN):
 
     It has one more argument, `scaled`: False means beta = 1 and kappa = 0, as the released
     code has above its first layer.
+
+    Input shape:
+        `[B, T, p]`. `initial_state` is h, `[B, units]`; `mask` is bool, `[B, T]`.
+
+    Output shape:
+        `[B, units]`, or with `return_sequences` `[B, T, units]`. With `return_state` the result is
+        a tuple: the outputs, then h.
+
+    Examples:
+        >>> import numpy as np
+        >>> from keras_trellis.recurrent import FastGRNN
+        >>> layer = FastGRNN(8, return_sequences=True)
+        >>> tuple(layer(np.ones([2, 10, 3], "float32")).shape)
+        (2, 10, 8)
+        >>> layer.state_units
+        (8,)
     """
 
     cell_class = cells.FastGRNNCell
@@ -553,6 +698,22 @@ class IRCFastGRNN(GatedRNN):
 
     Equations (48) to (51) of Kuo et al. 2020. In the released form beta is a vector
     `[units]`, and f has a bias, initially 1.
+
+    Input shape:
+        `[B, T, p]`. `initial_state` is h, `[B, units]`; `mask` is bool, `[B, T]`.
+
+    Output shape:
+        `[B, units]`, or with `return_sequences` `[B, T, units]`. With `return_state` the result is
+        a tuple: the outputs, then h.
+
+    Examples:
+        >>> import numpy as np
+        >>> from keras_trellis.recurrent import IRCFastGRNN
+        >>> layer = IRCFastGRNN(8, return_sequences=True)
+        >>> tuple(layer(np.ones([2, 10, 3], "float32")).shape)
+        (2, 10, 8)
+        >>> layer.state_units
+        (8,)
     """
 
     cell_class = cells.IRCFastGRNNCell

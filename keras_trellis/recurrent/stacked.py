@@ -137,6 +137,24 @@ class StackedLSTM(WeightArguments, SequenceLayer):
 
     Raises:
         ValueError: an argument is out of its range.
+
+    Input shape:
+        `[B, T, p]`. `initial_state` is h and c of each layer, each `[B, units]`, and `mask` is
+        bool, `[B, T]`.
+
+    Output shape:
+        `[B, units]`, or with `return_sequences` `[B, T, units]`. With `return_state` the result is
+        a tuple: the outputs, then h and c of each layer, from the lowest up.
+
+    Examples:
+        >>> import numpy as np
+        >>> from keras_trellis.recurrent import StackedLSTM
+        >>> layer = StackedLSTM(8, return_sequences=True, return_state=True)
+        >>> outputs, *states = layer(np.ones([2, 10, 3], "float32"))
+        >>> tuple(outputs.shape)
+        (2, 10, 8)
+        >>> len(states)
+        4
     """
 
     receptive_field = None

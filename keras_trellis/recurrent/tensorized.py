@@ -213,6 +213,23 @@ class TensorizedLSTM(GatedRNN):
 
     Raises:
         ValueError: an argument is not what it must be.
+
+    Input shape:
+        `[B, T, p]`. `initial_state` is H and C, each `[B, places * channels]`, and `mask` is bool,
+        `[B, T]`.
+
+    Output shape:
+        `[B, channels]`, or with `return_sequences` `[B, T, channels]`. With `return_state` the
+        result is a tuple: the outputs, then H and C.
+
+    Examples:
+        >>> import numpy as np
+        >>> from keras_trellis import TensorizedLSTM
+        >>> layer = TensorizedLSTM(8, size=4, return_sequences=True)
+        >>> tuple(layer(np.ones([2, 10, 3], "float32")).shape)
+        (2, 10, 8)
+        >>> layer.state_units
+        (32, 32)
     """
 
     cell_class = TensorizedLSTMCell

@@ -74,6 +74,20 @@ def load(
     Raises:
         ManifestError: there is no export; its files are not those that were written; or it has no
             form that runs without TensorFlow, and the message says why.
+
+    Examples:
+        After the example of `keras_trellis.export.export_language_model`:
+
+        >>> from keras_trellis.serving import runtime
+        >>> model = runtime.load("models/toy")
+        >>> model.tokenizer.tokens
+        ['<eos>', '<unk>', 'to', 'be']
+        >>> scores = model.score(["to be to be"])
+        >>> int(scores.count[0])
+        4
+        >>> continuation = model.complete(["to be"], max_length=3, seed=1)
+        >>> len(continuation.text)
+        1
     """
     folder = manifest.newest(path)
     entries = manifest.read(folder)

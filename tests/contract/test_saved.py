@@ -25,7 +25,10 @@ for path in map(pathlib.Path, sys.argv[1:]):
     arrays = np.load(path.with_suffix(".npz"))
     try:
         model = keras.models.load_model(path)
-        answers = [model.predict(arrays["inputs"], verbose=0)]
+        answers = []
+        # Of released files one answer is enough: they are compared with those of this version.
+        if path.parent.name != "testdata" or keras.backend.backend() == "jax":
+            answers.append(model.predict(arrays["inputs"], verbose=0))
         if keras.backend.backend() != "jax":  # it would compile each operation by itself
             answers.append(keras.ops.convert_to_numpy(model(arrays["inputs"])))
         difference = max(np.abs(answer - arrays["outputs"]).max() for answer in answers)

@@ -10,6 +10,7 @@ from urllib.parse import unquote, urlsplit
 import markdown
 import pytest
 
+from docs import site_links
 from tests import ROOT
 
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
@@ -85,3 +86,19 @@ def test_a_page_of_the_site_links_to_no_folder(tmp_path):
     elsewhere = tmp_path / "README.md"
     elsewhere.write_text("[code](code)\n")
     assert broken(elsewhere) == []
+
+
+@pytest.mark.parametrize(
+    ("link", "page", "expected"),
+    [
+        (
+            "../trainers/lm.py",
+            "theory.md",
+            "https://a.invalid/blob/main/trainers/lm.py",
+        ),
+        ("../../README.md#a", "howto/b.md", "https://a.invalid/blob/main/README.md#a"),
+        ("../theory.md#a", "howto/b.md", "../theory.md#a"),
+    ],
+)
+def test_the_site_links_to_the_repository_where_an_address_is_set(link, page, expected):
+    assert site_links.address(link, page, "https://a.invalid") == expected

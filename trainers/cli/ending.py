@@ -5,14 +5,27 @@ import shlex
 import shutil
 import sys
 
+import ml_collections
 from etils import epath
 
 from trainers.tasks.drawing import DrawingTask
 from trainers.tasks.meta import MetaTask
 from trainers.tasks.task import ImageTask, LanguageTask, SeriesTask, Task
+from trainers.training.workdir import read_result
 
 _Command = tuple[str, list[str]]
 """What a command does, and its module with its arguments."""
+
+
+def model(config: ml_collections.ConfigDict, path: epath.Path) -> list[str]:
+    """Returns the line of a finished run that says which model it has trained.
+
+    Results of early versions do not say how large it is.
+    """
+    size = (read_result(path) or {}).get("parameters")
+    if not isinstance(size, int):
+        return []
+    return [f"{config.task}, preset {config.preset}: {size:,} parameters"]
 
 
 def lines(task: Task, path: epath.Path, data_dir: str | None) -> list[str]:

@@ -225,7 +225,11 @@ def _train(load: Load, path: epath.Path, team: workers.Alone) -> command.Status:
         )
     if team.is_chief:
         task = registry.get(FLAGS.config.task)
-        lines = (*beside, *ending.lines(task, path, FLAGS.data_dir))
+        lines = (
+            *ending.model(FLAGS.config, path),
+            *beside,
+            *ending.lines(task, path, FLAGS.data_dir),
+        )
         print("\n".join(lines), flush=True)
     return command.Status.DONE
 

@@ -10,6 +10,7 @@ import datetime
 import io
 import itertools
 import math
+import os
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
@@ -137,7 +138,8 @@ class Progress:
         scoring: about how many validations take as long as the scores at the end.
         changes: changes of the run's config, for the curves.
         check_held: as `Workdir.check_held`, which is called before each write.
-        out: shows a bar if it is a terminal, lines otherwise. Default: stdout.
+        out: shows one line, a bar, if it is a terminal, and a log of lines otherwise. Default:
+            stdout.
     """
 
     def __init__(
@@ -169,6 +171,7 @@ class Progress:
         self._check_held = (lambda: None) if is_store(folder) else check_held
         self._pace = _Pace(length, epochs, step, costs, evaluation_steps, scoring)
         self._has_estimated = False
+        self._shown: dict[str, str] = {}  # the text of the newest value, by its kind
         self._causes: set[str] = set()  # why records could not be written
         self._bar = _bar(length, step, self.out)
         self._table = Table(folder / METRICS, last_step=step, announce=self.say)
@@ -183,11 +186,11 @@ class Progress:
             print(line, file=self.out, flush=True)
 
     def advance(self, steps: int, seconds: float) -> None:
-        """Counts steps and their time; after enough of them, prints how long the run will take."""
+        """Counts steps and their time; after enough of them, a log says how long the run takes."""
         self._pace.advance(steps, seconds)
         self.step += steps
         self._bar.update(steps)
-        if self._pace.is_settled and not self._has_estimated:
+        if self._bar.disable and self._pace.is_settled and not self._has_estimated:
             self._has_estimated = True
             left = _duration(self._pace.seconds_left())
             self.say(
@@ -195,7 +198,7 @@ class Progress:
             )
 
     def interval(self, metrics: Metrics, weight: float, learning_rate: float) -> None:
-        """Prints and records mean metrics of the steps since the last call.
+        """Shows and records mean metrics of the steps since the last call.
 
         Args:
             metrics: the means.
@@ -205,14 +208,11 @@ class Progress:
         rate = self._pace.rate(weight)
         left = _duration(self._pace.seconds_left())
         shown = self.display(metrics)
-        summary = (
-            f"{_text(shown)}, lr {learning_rate:g}, {rate:,.0f} {self.unit}/s, "
-            f"{left} left"
-        )
-        self._bar.set_postfix_str(summary)
+        self._show("train", shown)
         if self._bar.disable:
             self.say(
-                f"epoch {self._epoch()}/{self.epochs}, step {self.step}/{self.length}: {summary}"
+                f"epoch {self._epoch()}/{self.epochs}, step {self.step}/{self.length}: "
+                f"{_text(shown)}, lr {learning_rate:g}, {rate:,.0f} {self.unit}/s, {left} left"
             )
         rates = {
             "learning_rate": learning_rate,
@@ -229,7 +229,7 @@ class Progress:
         seconds: float,
         written: bool = True,
     ) -> None:
-        """Prints and records the epoch that ended.
+        """Shows and records the epoch that ended.
 
         Args:
             train: mean metrics of its steps.
@@ -242,11 +242,13 @@ class Progress:
         mark = f" (best so far{unwritten})" if best else ""
         self._pace.validate(seconds)
         train_shown, validation_shown = self.display(train), self.display(validation)
-        self.say(
-            f"epoch {self._epoch()}/{self.epochs}: train {_text(train_shown)}; "
-            f"validation {_text(validation_shown)}{mark}; "
-            f"evaluated in {_duration(seconds)}"
-        )
+        self._show("validation", validation_shown)
+        if self._bar.disable or not written:
+            self.say(
+                f"epoch {self._epoch()}/{self.epochs}: train {_text(train_shown)}; "
+                f"validation {_text(validation_shown)}{mark}; "
+                f"evaluated in {_duration(seconds)}"
+            )
         self._record(EPOCH, {**train, **train_shown})
         self._record(VALIDATION, {**validation, **validation_shown})
         self.flush()
@@ -282,6 +284,15 @@ class Progress:
     def _open_events(self, last_step: int) -> Events:
         folder, rows = self.folder / EVENTS, self._table.rows
         return Events(folder, rows, last_step=last_step, announce=self.say)
+
+    def _show(self, kind: str, shown: Metrics) -> None:
+        """Puts the epoch, the newest value of each kind, and the time left behind the bar."""
+        self._shown[kind] = _text(dict([next(iter(shown.items()))]))
+        values = ", ".join(f"{kind} {text}" for kind, text in self._shown.items())
+        left = _duration(self._pace.seconds_left())
+        self._bar.set_postfix_str(
+            f"epoch {self._epoch()}/{self.epochs}, {values}, {left} left"
+        )
 
     def _epoch(self) -> int:
         return -(-self.step * self.epochs // self.length)
@@ -320,11 +331,19 @@ def _bar(length: int, step: int, out: Any) -> tqdm.tqdm:
         total=length,
         initial=step,
         file=out,
-        disable=not out.isatty(),
+        disable=not (out.isatty() and _has_size(out)),
         unit="step",
         dynamic_ncols=True,
         bar_format="{percentage:3.0f}%|{bar}| {n}/{total}{postfix}",
     )
+
+
+def _has_size(terminal: Any) -> bool:
+    """Returns whether a terminal knows its size; tqdm shows no bar in one that does not."""
+    try:
+        return min(os.get_terminal_size(terminal.fileno())) > 0
+    except OSError:
+        return True
 
 
 def draw_curves(

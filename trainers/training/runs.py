@@ -3,6 +3,7 @@
 import contextlib
 import functools
 import math
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
@@ -344,8 +345,13 @@ def _tell_finished(folder: Workdir, config: ml_collections.ConfigDict) -> bool:
     store = _finished_store(folder)
     ending = _ending(config, result, stopped, store)
     print(f"{folder.path} holds a finished run; {ending}")
-    print(result["summary"])
+    print(_shown(result["summary"]))
     return True
+
+
+def _shown(summary: str) -> str:
+    """Returns a summary as a person reads it: in a terminal a line for each split."""
+    return summary.replace("; ", ";\n  ") if sys.stdout.isatty() else summary
 
 
 def _finished_store(folder: Workdir) -> checkpoints.Checkpoints:
@@ -442,7 +448,7 @@ def _finish(
 ) -> None:
     """Prints and writes the scores of the weights `name`."""
     summary = f"{name}: {scores.summary}"
-    print(summary, flush=True)  # print first, since writing may fail
+    print(_shown(summary), flush=True)  # print first, since writing may fail
     if result.unsaved:
         result.unsaved.save()
     for file, picture in scores.pictures.items():

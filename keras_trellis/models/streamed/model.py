@@ -49,6 +49,24 @@ class StreamedModel:
     Raises:
         ValueError: the model is of another kind, or one of its layers cannot be streamed. The error
             names the layer and says why.
+
+    Examples:
+        >>> import keras
+        >>> import numpy as np
+        >>> import keras_trellis
+        >>> layers = [
+        ...     keras.Input([None, 3]),
+        ...     keras.layers.Conv1D(8, 3, padding="causal"),
+        ...     keras.layers.GRU(4, return_sequences=True),
+        ... ]
+        >>> model = keras.Sequential(layers)
+        >>> streamed = keras_trellis.StreamedModel(model)
+        >>> signal = np.ones([1, 6, 3], "float32")
+        >>> cache = streamed.get_initial_cache(batch_size=1)
+        >>> first, cache = streamed.stream(signal[:, :4], cache)
+        >>> second, cache = streamed.stream(signal[:, 4:], cache)
+        >>> bool(np.allclose(second, model(signal)[:, 4:], atol=1e-6))
+        True
     """
 
     def __init__(self, model: keras.Model) -> None:
