@@ -7,6 +7,10 @@ LSTM's: a state of a `TrellisLayer` is not all of its past. `RecurrentLayer` giv
 methods, so that the same program runs with it.
 
     python examples/encoder_decoder.py    # half a minute on two cores
+
+For your own data, change `draw_logs`, which returns the sequences to read and those to write, as
+integers, and the constants above it. The encoder's dilations have to cover the sequences that it
+reads: `keras_trellis.depth_for` returns the depth.
 """
 
 import keras

@@ -1,11 +1,14 @@
 """A Keras model of text with its `LSTM` swapped for a `TrellisLayer`, on real text.
 
 Both predict the next character of Python's reference text, which comes with Python, and are scored
-on text that they have not seen. They have about as many parameters, and learn for the same time.
-The LSTM is ahead, as it is of levels on text (docs/results/text.md): it found 48 % of the
-characters, the trellis network 44 %. README.md has a program in which the trellis network is ahead.
+on text that they have not seen. They have nearly the same number of parameters, and train for the
+same time. The LSTM is a little better, as it is on text in general. README.md has a program in
+which the trellis network is better.
 
     python examples/lstm_swap.py    # half a minute on two cores
+
+For your own text, change `windows`, which returns bytes for training and for the test. For answers
+of another kind, change the two lines of `learn` that add the embedding and the last layer.
 """
 
 import time
@@ -29,6 +32,12 @@ def windows() -> tuple[np.ndarray, np.ndarray]:
     rows = characters[: count * (STEPS + 1)].reshape(count, STEPS + 1)
     seen = count * 9 // 10
     return rows[:seen], rows[seen:]
+
+
+def baseline() -> float:
+    """Returns how often the most frequent character is right."""
+    rows, unseen = windows()
+    return float(np.mean(unseen == np.bincount(rows.ravel()).argmax()))
 
 
 class Stopwatch(keras.callbacks.Callback):
@@ -65,12 +74,13 @@ def learn(layer: keras.layers.Layer, epochs: int, limit: float = float("inf")) -
     print(
         f"{accuracy:.1%} of the characters, after {steps} steps in {watch.seconds:.0f} s"
     )
-    assert accuracy > 0.38, "how often each character occurs gives 19 %"
+    assert accuracy > 1.5 * baseline()
     return watch.seconds
 
 
 def main() -> None:
     """Trains one for an epoch, the other for as long."""
+    print(f"baseline: {baseline():.1%}, always the most frequent character")
     trellis = TrellisLayer(88, depth=4, return_sequences=True)
     seconds = learn(trellis, epochs=1)
     learn(keras.layers.LSTM(128, return_sequences=True), epochs=100, limit=seconds)

@@ -4,7 +4,10 @@ Meta-training differentiates the losses of an optimization by the weights of the
 that it has not seen, the optimizer then goes below SGD with the best of ten rates. At the end it
 trains a Keras model, as any other optimizer.
 
-    python examples/learned_optimizer.py    # half a minute, no data
+    python examples/clone/learned_optimizer.py    # half a minute, no data
+
+It needs a clone, which has `trainers`. For your own problems, change `QUADRATICS`, those that
+the optimizer learns on, and `fit`, which trains a Keras model by it.
 """
 
 import keras

@@ -3,7 +3,10 @@
 The bound says how many nats a drawing's pixels take at most. The mean image, the best guess without
 a code, takes more. At the end the program shows how a box grows.
 
-    python examples/draw_boxes.py    # half a minute on two cores
+    python examples/clone/draw_boxes.py    # half a minute on two cores
+
+It needs a clone, which has `trainers`. For your own images, change `boxes`: it returns `[count,
+height, width, channels]` with values from 0 to 1. `trainers.draw` trains on published images.
 """
 
 import keras
