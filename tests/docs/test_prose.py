@@ -1,4 +1,4 @@
-"""What can be held of the prose: how much there is, how long a sentence is, retired words, narrow tables."""
+"""The prose: how much there is, how long a sentence is, retired words, narrow tables."""
 
 import re
 
@@ -63,7 +63,9 @@ def markdown(path):
     text = path.read_text()
     if path.suffix == ".py":
         cells = re.findall(r"^# %% \[markdown\]\n((?:^#.*\n)+)", text, re.MULTILINE)
-        return "\n".join(re.sub(r"^# ?", "", cell, flags=re.MULTILINE) for cell in cells)
+        return "\n".join(
+            re.sub(r"^# ?", "", cell, flags=re.MULTILINE) for cell in cells
+        )
     return text
 
 
@@ -95,7 +97,9 @@ def tables(text):
 
 def test_the_site_can_be_read_in_an_evening():
     counts = {page: count(markdown(DOCS / page)) for page in PAGES}
-    assert sum(counts.values()) <= WORDS, sorted(counts.items(), key=lambda item: -item[1])
+    assert sum(counts.values()) <= WORDS, sorted(
+        counts.items(), key=lambda item: -item[1]
+    )
 
 
 @pytest.mark.parametrize("page", [page for page in PAGES if page.startswith("howto/")])
@@ -103,9 +107,13 @@ def test_a_how_to_is_short(page):
     assert count(markdown(DOCS / page)) <= HOW_TO_WORDS
 
 
-@pytest.mark.parametrize("page", [page for page in PAGES if page.startswith("results/")])
+@pytest.mark.parametrize(
+    "page", [page for page in PAGES if page.startswith("results/")]
+)
 def test_tables_fit_their_column(page):
-    wide = [size for size in tables(markdown(DOCS / page)) if size[0] > COLUMNS["results"]]
+    wide = [
+        size for size in tables(markdown(DOCS / page)) if size[0] > COLUMNS["results"]
+    ]
     long = [size for size in tables(markdown(DOCS / page)) if size[1] > ROWS]
     assert not wide
     assert page in LONG_TABLES or not long
