@@ -29,8 +29,7 @@ batches = batches.shuffle(data.count).batch(32, drop_remainder=True)
 
 # %% [markdown]
 # Both networks have about the same number of parameters and the same CPU time. XLA compiles the
-# one that it makes faster. The program chooses nothing by the validation people, who are as new to
-# it as the test people.
+# one that it makes faster. Nothing is chosen by the validation people, who are new people, too.
 
 
 # %%

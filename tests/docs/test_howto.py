@@ -28,7 +28,8 @@ def commands():
         text = page.read_text().replace("\\\n", "")
         for line in COMMAND.findall(text):
             # A store would be asked whether the run is there.
-            program, *arguments = shlex.split(re.sub("gs://|s3://", "", line))
+            line = re.sub("gs://|s3://", "", line)
+            program, *arguments = shlex.split(line, comments=True)
             yield pytest.param(program, arguments, id=f"{page.stem}: {line[:60]}")
 
 
