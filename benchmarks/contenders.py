@@ -228,7 +228,7 @@ def _layer_of_torch(layer, run_layer, sizes):
     def mean_square(training):
         return run_layer(sequences, training).float().square().mean()
 
-    return _step_of_torch(mean_square, parameters, sequences, sizes)
+    return step_of_torch(mean_square, parameters, sequences, sizes.mode)
 
 
 def _first_step(layer, run_layer, sizes):
@@ -338,10 +338,20 @@ def _torch_step(net, parameters, sizes):
         scored = outputs[:, sizes.discard :]
         return scored.float().square().mean()
 
-    return _step_of_torch(mean_square, parameters, sequences, sizes)
+    return step_of_torch(mean_square, parameters, sequences, sizes.mode)
 
 
-def _step_of_torch(mean_square, parameters, sequences, sizes):
+def step_of_torch(
+    mean_square: Callable, parameters: list, sequences: Any, mode: str
+) -> Callable[[], float]:
+    """Returns a step of torch, which returns the loss.
+
+    Args:
+        mean_square: returns the loss; its argument is `training`.
+        parameters: what is trained.
+        sequences: the input, which has a gradient too.
+        mode: "train" or "forward".
+    """
     import torch
 
     optimizer = torch.optim.SGD(parameters, lr=RATE)
@@ -358,7 +368,7 @@ def _step_of_torch(mean_square, parameters, sequences, sizes):
         with torch.no_grad():
             return mean_square(training=False).item()
 
-    return train if sizes.mode == "train" else forward
+    return train if mode == "train" else forward
 
 
 OURS = "trellis"

@@ -22,14 +22,18 @@ def define_step_flags() -> None:
     flags.DEFINE_enum("dtype", "float32", DTYPES, "What is computed in.")
 
 
-def nearest_units(count: Callable[[int], int], wanted: int) -> int:
+def nearest_units(
+    count: Callable[[int], int], wanted: int, most: int | None = None
+) -> int:
     """Returns the units with which a network comes nearest to so many parameters.
 
     Args:
-        count: returns the parameters of so many units, more than units^2.
+        count: returns the parameters of so many units.
         wanted: the number of parameters.
+        most: the most units that may be; the root of `wanted` by default, for networks that have
+            more parameters than units^2.
     """
-    candidates = range(1, 1 + math.isqrt(wanted))
+    candidates = range(1, 1 + (most or math.isqrt(wanted)))
     above = 1 + bisect.bisect_left(candidates, wanted, key=count)
     below = max(1, above - 1)
     return min(below, above, key=lambda units: abs(count(units) - wanted))

@@ -5,6 +5,8 @@ other work on the machine disturbs all of them alike. Ratios taken round by roun
 times do not, and those of processor times hold best.
 """
 
+from __future__ import annotations
+
 import gc
 import multiprocessing
 import os
@@ -12,7 +14,7 @@ import resource
 import sys
 import textwrap
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
@@ -95,37 +97,56 @@ def measure(
     Returns:
         the results, and the reason for each contender that cannot run.
     """
-    processes = _Processes(builds, threads)
-    processes.build(builds, setting)
-    for count in range(warmup + rounds):
-        line = f"\rround {count + 1} of {warmup + rounds}"
-        print(line, end="", file=sys.stderr, flush=True)
-        for result, reading in processes.ask(_step):
-            result.readings.append(reading)
-    print(file=sys.stderr)
-    for result, facts in processes.ask(_learn):
-        result.facts.update(facts or {})
-        del result.readings[:warmup]
-    processes.shutdown()
-    return processes.results, processes.left_out
+    with Processes(threads) as processes:
+        return processes.measure(builds, setting, warmup=warmup, rounds=rounds)
 
 
-class _Processes:
-    """A process for each contender. Once one fails, its contender is left out."""
+class Processes:
+    """A process for each contender, which stays for the next setting.
 
-    def __init__(self, names: Iterable[str], threads: int) -> None:
-        spawn = multiprocessing.get_context("spawn")
+    Once one fails, its contender is left out.
+
+    Args:
+        threads: as for `measure`.
+    """
+
+    def __init__(self, threads: int) -> None:
         self.results: Results = {}
         self.left_out: dict[str, str] = {}
-        self._pools = {
-            name: ProcessPoolExecutor(1, spawn, _limit_threads, (threads,))
-            for name in names
-        }
+        self._threads = threads
+        self._pools: dict[str, ProcessPoolExecutor] = {}
+
+    def __enter__(self) -> Processes:
+        """Returns the processes, which start as they are needed."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Ends the processes."""
+        for pool in self._pools.values():
+            pool.shutdown()
+
+    def measure(
+        self, builds: Mapping[str, Build], setting: Any, *, warmup: int, rounds: int
+    ) -> tuple[Results, dict[str, str]]:
+        """Runs contenders in turn; see the function of this name."""
+        self.results = {}
+        self.left_out = {}
+        self.build(builds, setting)
+        for count in range(warmup + rounds):
+            line = f"\rround {count + 1} of {warmup + rounds}"
+            print(line, end="", file=sys.stderr, flush=True)
+            for result, reading in self.ask(_step):
+                result.readings.append(reading)
+        print(file=sys.stderr)
+        for result, facts in self.ask(_learn):
+            result.facts.update(facts or {})
+            del result.readings[:warmup]
+        return self.results, self.left_out
 
     def build(self, builds: Mapping[str, Build], setting: Any) -> None:
         """Builds all contenders at once."""
         futures = {
-            name: self._pools[name].submit(_guarded, _build, build, setting)
+            name: self._pool(name).submit(_guarded, _build, build, setting)
             for name, build in builds.items()
         }
         for name, future in futures.items():
@@ -141,10 +162,12 @@ class _Processes:
                 self._answer(name, self._pools[name].submit(_guarded, function)),
             )
 
-    def shutdown(self) -> None:
-        """Ends the processes."""
-        for pool in self._pools.values():
-            pool.shutdown()
+    def _pool(self, name: str) -> ProcessPoolExecutor:
+        if name not in self._pools:
+            spawn = multiprocessing.get_context("spawn")
+            pool = ProcessPoolExecutor(1, spawn, _limit_threads, (self._threads,))
+            self._pools[name] = pool
+        return self._pools[name]
 
     def _answer(self, name: str, future: Future) -> Any:
         """Returns an answer; None from a contender that is left out."""
@@ -152,6 +175,7 @@ class _Processes:
             return future.result()
         except BrokenProcessPool:
             self.left_out[name] = "its process died"
+            del self._pools[name]
         except LeftOutError as reason:
             self.left_out[name] = str(reason)
         self.results.pop(name, None)
@@ -176,6 +200,7 @@ def _guarded(call, *arguments):
 
 def _build(build, setting):
     global _contender
+    _contender = None  # that of the setting before, whose memory the next one needs
     _contender = build(setting)
     _come_to_rest()
     return _contender.facts

@@ -1,0 +1,255 @@
+"""The contenders of `benchmarks.lengths`: layers with as many parameters as a trellis network.
+
+Each function is called in a process of its own. A contender of TensorFlow tries its step with and
+without XLA, and takes the faster one.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from benchmarks import contenders
+from benchmarks.report import Contenders
+from benchmarks.sizes import nearest_units
+from benchmarks.workers import Contender
+
+TAPS = 4
+# A training step for the last output, one for all of them, and a time step of a stream.
+TASKS = ("answer", "outputs", "stream")
+STREAMED_STEPS = 50  # of a reading: one alone would be too short
+
+
+@dataclasses.dataclass(frozen=True)
+class Case:
+    """What is measured.
+
+    Attributes:
+        task: one of `TASKS`.
+        time_steps: T. The network with levels sees so many, in a stream too.
+        channels: channels of the input and of the trellis network.
+        batch_size: B.
+        threads: of each contender.
+    """
+
+    task: str
+    time_steps: int
+    channels: int
+    batch_size: int
+    threads: int
+
+    @property
+    def repeats(self) -> int:
+        """How many steps a reading has."""
+        return STREAMED_STEPS if self.task == "stream" else 1
+
+    @property
+    def parameters(self) -> int:
+        """The number of the trellis network's parameters, whatever its depth."""
+        return 4 * self.channels * (2 * TAPS * self.channels + 1)
+
+    def sequences(self) -> np.ndarray:
+        """Returns an input, float32 `[B, T, channels]`."""
+        shape = (self.batch_size, self.time_steps, self.channels)
+        return np.random.default_rng(0).standard_normal(shape, np.float32)
+
+
+def dilations(time_steps: int, reach: int) -> list[int]:
+    """Returns the fewest dilations 1, 4, 16, ... with which a network sees so many time steps.
+
+    Args:
+        time_steps: T.
+        reach: how many dilations back a level reads.
+    """
+    rates = [1]
+    while 1 + reach * sum(rates) < time_steps:
+        rates.append(TAPS * rates[-1])
+    return rates
+
+
+# Layers of so many units
+
+
+def _trellis(case: Case, units: int, **arguments: Any) -> Any:
+    import keras_trellis
+
+    rates = dilations(case.time_steps, TAPS - 1)
+    return keras_trellis.TrellisLayer(
+        units, len(rates), kernel_size=TAPS, dilation_rate=rates, **arguments
+    )
+
+
+def _keras(name: str, case: Case, units: int, **arguments: Any) -> Any:
+    import keras
+
+    return getattr(keras.layers, name)(units, **arguments)
+
+
+def _stacked(case: Case, units: int, **arguments: Any) -> Any:
+    from keras_trellis.recurrent import StackedLSTM
+
+    return StackedLSTM(units, **arguments)
+
+
+def _sru(case: Case, units: int, **arguments: Any) -> Any:
+    """Returns the SRU behind a matrix: its inputs have as many channels as its outputs."""
+    import keras
+
+    from keras_trellis.recurrent import SRU
+
+    matrix = keras.layers.Dense(units, use_bias=False)
+    inputs = keras.Input([None, case.channels])
+    return keras.Sequential([inputs, matrix, SRU(units, **arguments)])
+
+
+def _tcn(case: Case, units: int, **arguments: Any) -> Any:
+    """Returns the trainers' TCN, which computes for its last output what that depends on."""
+    from trainers.baselines.causal import CausalLayer
+    from trainers.baselines.tcn import TemporalBlock
+
+    rates = dilations(case.time_steps, 2 * (TAPS - 1))
+    return CausalLayer(
+        [TemporalBlock(units, TAPS, rate) for rate in rates], **arguments
+    )
+
+
+def equal_units(make: Callable[..., Any], case: Case) -> int:
+    """Returns the units with which a layer has about as many parameters as the trellis network."""
+    # All are of the second degree in the units.
+    smallest = [_parameters(make(case, units), case) for units in (1, 2, 3)]
+    count = np.polynomial.Polynomial.fit([1, 2, 3], smallest, 2)
+    most = case.parameters // case.channels  # each unit reads all channels
+    return nearest_units(count, case.parameters, most)
+
+
+def _parameters(layer: Any, case: Case) -> int:
+    if not layer.built:
+        layer.build((case.batch_size, None, case.channels))
+    return layer.count_params()
+
+
+# Their steps
+
+
+def of_tensorflow(make: Callable[..., Any], case: Case) -> Contender:
+    """A layer on TensorFlow."""
+    units = equal_units(make, case)
+    layer = make(case, units, return_sequences=case.task != "answer")
+    facts = {"units": units, "parameters": _parameters(layer, case)}
+    new_step = streamed if case.task == "stream" else _training
+    runs = {form: new_step(layer, case, form == "XLA") for form in ("", "XLA")}
+    seconds = {form: _processor_seconds(run) for form, run in runs.items()}
+    facts["form"] = min(seconds, key=seconds.__getitem__)
+    return Contender(runs[facts["form"]], facts)
+
+
+def _processor_seconds(run: Callable[[], Any]) -> float:
+    run()  # compiles
+    begin = time.process_time()
+    run()
+    return time.process_time() - begin
+
+
+def _training(layer: Any, case: Case, compiled: bool) -> Callable[[], Any]:
+    import tensorflow as tf
+
+    variables = [variable.value for variable in layer.trainable_variables]
+
+    def mean_square(sequences: Any) -> Any:
+        return tf.reduce_mean(tf.square(layer(sequences, training=True)))
+
+    step = contenders.descent(mean_square, variables)
+    if compiled:
+        step = tf.function(step, jit_compile=True)
+    return contenders.traced(step, [tf.constant(case.sequences())])
+
+
+def streamed(layer: Any, case: Case, compiled: bool) -> Callable[[], np.ndarray]:
+    """Returns what runs time steps, all on the first of the input; it returns the last output."""
+    import keras
+    import tensorflow as tf
+
+    import keras_trellis
+
+    if isinstance(layer, keras.Sequential):
+        layer = keras_trellis.StreamedModel(layer)
+    of_keras = not hasattr(layer, "stream")
+
+    def step(chunk: Any, cache: Any) -> Any:
+        if of_keras:
+            return layer.cell(chunk[:, 0], cache)
+        return layer.stream(chunk, cache)
+
+    function = tf.function(step, jit_compile=compiled, autograph=False)
+    chunk = tf.constant(case.sequences()[:, :1])
+    begin = layer.get_initial_state if of_keras else layer.get_initial_cache
+    cache = begin(case.batch_size)
+
+    def run() -> np.ndarray:
+        nonlocal cache
+        for _ in range(case.repeats):
+            output, cache = function(chunk, cache)
+        return output.numpy()
+
+    return run
+
+
+def of_torch(case: Case) -> Contender:
+    """PyTorch's LSTM."""
+    import torch
+
+    torch.set_num_threads(case.threads)
+    units = nearest_units(
+        lambda units: 4 * units * (case.channels + units + 2), case.parameters
+    )
+    layer = torch.nn.LSTM(case.channels, units, batch_first=True)
+    parameters = list(layer.parameters())
+    facts = {"units": units, "parameters": sum(map(torch.numel, parameters))}
+    facts["form"] = ""
+    if case.task == "stream":
+        return Contender(_streamed_by_torch(layer, case), facts)
+    sequences = torch.tensor(case.sequences(), requires_grad=True)
+
+    def mean_square(training: bool) -> Any:
+        outputs, _ = layer(sequences)
+        if case.task == "answer":
+            outputs = outputs[:, -1]
+        return outputs.square().mean()
+
+    step = contenders.step_of_torch(mean_square, parameters, sequences, "train")
+    return Contender(step, facts)
+
+
+def _streamed_by_torch(layer: Any, case: Case) -> Callable[[], None]:
+    import torch
+
+    chunk = torch.tensor(case.sequences()[:, :1])
+    state = None
+
+    def run() -> None:
+        nonlocal state
+        with torch.no_grad():
+            for _ in range(case.repeats):
+                _, state = layer(chunk, state)
+
+    return run
+
+
+OURS = "lstm"  # what times are compared with
+LAYERS: dict[str, tuple[str, Callable[..., Any]]] = {
+    OURS: ("keras.layers.LSTM", functools.partial(_keras, "LSTM")),
+    "gru": ("keras.layers.GRU", functools.partial(_keras, "GRU")),
+    "trellis": ("TrellisLayer", _trellis),
+    "tcn": ("TCN", _tcn),
+    "sru": ("SRU", _sru),
+    "stacked": ("StackedLSTM", _stacked),
+}
+CONTENDERS: Contenders = {
+    name: (title, functools.partial(of_tensorflow, make))
+    for name, (title, make) in LAYERS.items()
+} | {"torch": ("torch.nn.LSTM", of_torch)}

@@ -1,0 +1,64 @@
+"""The benchmark of lengths, at tiny sizes."""
+
+import functools
+
+import numpy as np
+import pytest
+
+from benchmarks import length_contenders, lengths
+from benchmarks.length_contenders import Case
+from benchmarks.workers import Reading, Result
+from docs import draw_lengths
+from tests.benchmarks.commands import measured
+
+CASE = Case("stream", 20, 8, 2, 1)
+
+
+@pytest.mark.parametrize("name", length_contenders.LAYERS)
+def test_contenders_see_the_length_and_have_equal_parameters(name, monkeypatch):
+    monkeypatch.setattr(length_contenders, "STREAMED_STEPS", 20)
+    _, make = length_contenders.LAYERS[name]
+    units = length_contenders.equal_units(make, CASE)
+    layer = make(CASE, units, return_sequences=True)
+    sequences = np.repeat(CASE.sequences()[:, :1], 20, axis=1)
+    expected = layer(sequences)[:, -1]
+    assert layer.count_params() == pytest.approx(CASE.parameters, rel=0.1)
+    assert (getattr(layer, "receptive_field", None) or 20) >= 20
+    run = length_contenders.streamed(layer, CASE, compiled=False)
+    np.testing.assert_allclose(run().reshape(2, -1), expected, atol=1e-5)
+
+
+def test_a_row_is_measured_once(tmp_path, forks):
+    path = tmp_path / "rows.csv"
+    flags = [f"--csv={path}", "--task=stream", "--channels=4", "--threads=1"]
+    flags += ["--rounds=1", "--warmup=0"]
+    run = functools.partial(measured, forks, tmp_path, "lengths", *flags)
+    run("--time_steps=4", "--only=gru")
+    first = path.read_text()
+    found, text = run("--time_steps=4,8", "--only=gru", "--bound=0")
+    assert path.read_text() == first
+    rows = lengths.read(path)
+    assert [row["contender"] for row in rows.values()] == ["lstm", "gru"]
+    assert len(found["rows"]) == 2 and "| 8 | not measured | not measured |" in text
+
+
+def results(seconds):
+    readings = [Reading(1.0, value, 2**20) for value in seconds]
+    return Result({"units": 3, "parameters": 5, "form": "XLA"}, readings)
+
+
+def test_rows_are_read_as_they_were_written(tmp_path):
+    case = Case("answer", 1024, 8, 2, 1)
+    found = {"lstm": results([2.0, 4.0]), "tcn": results([1.0, 1.0])}
+    rows = [lengths.row(case, name, found) for name in found]
+    for one in rows:
+        lengths.append(tmp_path / "rows.csv", [one])
+    read = lengths.read(tmp_path / "rows.csv")
+    assert list(read.values()) == rows
+    text = lengths.table(read, [case])
+    assert (
+        text.splitlines()[-1] == "| 1,024 | 3e+03 ms XLA | 0.25, **0.38**, 0.50 XLA |"
+    )
+    figure = draw_lengths.draw(list(read.values()), 8)
+    answer, *_ = figure.axes
+    assert [line.get_label() for line in answer.lines] == ["keras.layers.LSTM", "TCN"]
