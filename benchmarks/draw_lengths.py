@@ -22,13 +22,13 @@ FOLDER = Path(palette.__file__).parent / "benchmarks"
 # Legible at 390 pixels, on a page of any colour: text and axes are grey.
 WIDTH, HEIGHT = 3.9, 8.6
 STYLES: dict[str, dict[str, Any]] = {
-    "trellis": {"color": palette.PRESENT, "linewidth": 2.6},
-    "lstm": {"color": palette.MUTED},
-    "torch": {"color": palette.MUTED, "linestyle": "--"},
-    "gru": {"color": palette.MUTED, "linestyle": ":"},
-    "stacked": {"color": palette.CELLS[-1]},
-    "sru": {"color": palette.PAST},
-    "tcn": {"color": palette.INPUT},
+    "trellis": {"color": palette.LAYERS["trellis"], "linewidth": 2.6},
+    "lstm": {"color": palette.LAYERS["lstm"]},
+    "torch": {"color": palette.LAYERS["lstm"], "linestyle": "--"},
+    "gru": {"color": palette.LAYERS["gru"]},
+    "stacked": {"color": palette.LAYERS["stacked"]},
+    "sru": {"color": palette.LAYERS["sru"]},
+    "tcn": {"color": palette.LAYERS["tcn"]},
 }
 
 
@@ -39,8 +39,8 @@ def draw(rows: Sequence[lengths.Row], channels: int) -> Figure:
     of_channels = [row for row in rows if row["channels"] == str(channels)]
     for axes, (task, title) in zip(panels, lengths.TITLES.items(), strict=True):
         _draw_task(axes, [row for row in of_channels if row["task"] == task])
-        axes.set_title(title, fontsize=10, color=palette.MUTED)
-    panels[-1].set_xlabel("time steps", color=palette.MUTED)
+        axes.set_title(title, fontsize=10, color=palette.TEXT)
+    panels[-1].set_xlabel("time steps", color=palette.TEXT)
     by_title = {line.get_label(): line for axes in panels for line in axes.get_lines()}
     figure.legend(
         list(by_title.values()),
@@ -49,7 +49,7 @@ def draw(rows: Sequence[lengths.Row], channels: int) -> Figure:
         ncols=2,
         fontsize=9,
         frameon=False,
-        labelcolor=palette.MUTED,
+        labelcolor=palette.TEXT,
     )
     return figure
 
@@ -65,13 +65,13 @@ def _draw_task(axes: Axes, rows: Sequence[lengths.Row]) -> None:
         )
         if points:
             axes.plot(*zip(*points, strict=True), label=CONTENDERS[name][0], **style)
-    axes.set_ylabel("ms", color=palette.MUTED)
+    axes.set_ylabel("ms", color=palette.TEXT)
     axes.xaxis.set_major_formatter("{x:,.0f}")
     axes.yaxis.set_major_formatter("{x:,g}")
     axes.yaxis.set_minor_formatter("")
-    axes.tick_params(colors=palette.MUTED, labelsize=9)
-    axes.grid(color=palette.MUTED, alpha=0.25)
-    axes.spines[:].set_color(palette.MUTED)
+    axes.tick_params(colors=palette.TEXT, labelsize=9)
+    axes.grid(color=palette.TEXT, alpha=0.25)
+    axes.spines[:].set_color(palette.TEXT)
 
 
 def main() -> None:
