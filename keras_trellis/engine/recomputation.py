@@ -38,8 +38,8 @@ def ascend_recomputing(
     return recomputed(remainder, carry)
 
 
-def kept_by_levels(network: Network) -> float:
-    """Returns how many numbers a channel and step `ascend_recomputing` keeps."""
+def activations(network: Network) -> float:
+    """Returns how many numbers of a channel and a step `ascend_recomputing` keeps."""
     size = _block(network)
     states = network.gate.states
     blocks = network.gate.blocks
@@ -52,7 +52,7 @@ def _block(network: Network) -> int:
     What is kept is the state once a block, and the state and the products at each level of one
     block. This size makes the sum least.
     """
-    # The root of the derivative of `kept_by_levels`.
+    # The root of the derivative of `activations`.
     states = network.gate.states
     blocks = network.gate.blocks
     size = math.sqrt(network.depth * states / (states + blocks))

@@ -18,7 +18,7 @@ from keras_trellis.core import caches
 from keras_trellis.core.convolution import last_steps, pad_left
 from keras_trellis.core.network import Network, Weights
 from keras_trellis.engine import streaming
-from keras_trellis.engine.recomputation import kept_by_levels, recomputed
+from keras_trellis.engine.recomputation import activations, recomputed
 from keras_trellis.engine.schedule import Segment
 from keras_trellis.types import Cache, State, Tensor
 
@@ -26,7 +26,7 @@ from keras_trellis.types import Cache, State, Tensor
 # the gradient of the kernel, and the operations around small products, take up to twice the time.
 TILE_STEPS = 64
 TILE_ROWS = 1024
-# Tiles compute all steps. They do not pay where levels leave out more of them than this.
+# Tiles compute all steps. They do not pay where levels compute less of them than this.
 _LEAST_COMPUTED = 0.9
 
 
@@ -47,7 +47,9 @@ class _Tile(NamedTuple):
 
 
 def pay(network: Network, sequences: Tensor, parts: Sequence[Segment]) -> bool:
-    """Returns whether tiles need less memory than recomputation by levels, in as much time.
+    """Returns whether tiles need half the memory of recomputation by levels, or less.
+
+    They take as much time, or up to a tenth more.
 
     Args:
         network: the network's shape.
@@ -58,12 +60,14 @@ def pay(network: Network, sequences: Tensor, parts: Sequence[Segment]) -> bool:
     if not steps:
         return False
     states = network.gate.states
-    activations = network.depth * (states + network.gate.blocks)
+    blocks = network.gate.blocks
     count = _count(rows, steps)
-    kept = count * network.cached_steps * states + _size(count, steps) * activations
+    caches_between = count * network.cached_steps * states
+    tile = _size(count, steps) * network.depth * (states + blocks)
+    levels = steps * activations(network)
     sizes = [(part.last - part.first) * part.after.size(steps) for part in parts]
     computed = sum(sizes) / (network.depth * steps)
-    return kept < steps * kept_by_levels(network) and computed >= _LEAST_COMPUTED
+    return 2 * (caches_between + tile) <= levels and computed >= _LEAST_COMPUTED
 
 
 def run(
@@ -110,8 +114,10 @@ def run(
         ]
         return index + 1, inputs, levels, written
 
-    kept = len(tops) + network.gate.states - 1
-    outputs = [tf.TensorArray(sequences.dtype, count) for _ in range(kept)]
+    others = network.gate.states - 1
+    outputs = [
+        tf.TensorArray(sequences.dtype, count) for _ in range(len(tops) + others)
+    ]
     *_, outputs = tf.while_loop(
         lambda index, *_: index < count,
         turn,
