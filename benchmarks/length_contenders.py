@@ -122,9 +122,9 @@ def equal_units(make: Callable[..., Any], case: Case) -> int:
     """Returns the units with which a layer has about as many parameters as the trellis network."""
     # All are of the second degree in the units.
     smallest = [_parameters(make(case, units), case) for units in (1, 2, 3)]
-    count = np.polynomial.Polynomial.fit([1, 2, 3], smallest, 2)
+    polynomial = np.polynomial.Polynomial.fit([1, 2, 3], smallest, 2)
     most = case.parameters // case.channels  # each unit reads all channels
-    return nearest_units(count, case.parameters, most)
+    return nearest_units(lambda units: round(polynomial(units)), case.parameters, most)
 
 
 def _parameters(layer: Any, case: Case) -> int:
@@ -140,12 +140,12 @@ def of_tensorflow(make: Callable[..., Any], case: Case) -> Contender:
     """A layer on TensorFlow."""
     units = equal_units(make, case)
     layer = make(case, units, return_sequences=case.task != "answer")
-    facts = {"units": units, "parameters": _parameters(layer, case)}
     new_step = streamed if case.task == "stream" else _training
     runs = {form: new_step(layer, case, form == "XLA") for form in ("", "XLA")}
     seconds = {form: _processor_seconds(run) for form, run in runs.items()}
-    facts["form"] = min(seconds, key=seconds.__getitem__)
-    return Contender(runs[facts["form"]], facts)
+    form = min(seconds, key=seconds.__getitem__)
+    facts = {"units": units, "parameters": _parameters(layer, case), "form": form}
+    return Contender(runs[form], facts)
 
 
 def _processor_seconds(run: Callable[[], Any]) -> float:
@@ -209,8 +209,8 @@ def of_torch(case: Case) -> Contender:
     )
     layer = torch.nn.LSTM(case.channels, units, batch_first=True)
     parameters = list(layer.parameters())
-    facts = {"units": units, "parameters": sum(map(torch.numel, parameters))}
-    facts["form"] = ""
+    count = sum(map(torch.numel, parameters))
+    facts = {"units": units, "parameters": count, "form": ""}
     if case.task == "stream":
         return Contender(_streamed_by_torch(layer, case), facts)
     sequences = torch.tensor(case.sequences(), requires_grad=True)

@@ -6,8 +6,8 @@
 It measures processor time at each length, number of channels and task. The layers take turns, each
 with or without XLA, whichever is faster. A row is appended to the CSV as soon as it is measured;
 the command given again measures what is missing. Where torch is not installed its LSTM is left
-out; the command given in an environment that has it adds the rows. `python -m docs.draw_lengths`
-draws them.
+out; the command given in an environment that has it adds the rows.
+`python -m benchmarks.draw_lengths` draws them.
 """
 
 import csv
@@ -70,7 +70,7 @@ def row(case: Case, name: str, results: workers.Results) -> Row:
     """Returns a contender's row; it has ratios where the LSTM was measured in the same rounds."""
     facts, readings = results[name]
     seconds = statistics.median(reading.processor_seconds for reading in readings)
-    values = dict(zip(KEY, key(case, name), strict=True)) | facts
+    values: workers.Facts = dict(zip(KEY, key(case, name), strict=True)) | facts
     values["milliseconds"] = f"{1e3 * seconds / case.repeats:.4g}"
     peak = report.peak(readings)
     values["peak_mebibytes"] = "" if peak is None else round(peak / 2**20)
@@ -115,10 +115,12 @@ def table(rows: Rows, cases: Sequence[Case]) -> str:
     measured = [(case, name) for case in cases for name in CONTENDERS]
     measured = [(case, name) for case, name in measured if key(case, name) in rows]
     names = list(dict.fromkeys(name for _, name in measured))
-    columns: report.Columns = {"T": lambda line: f"{line['T']:,}"}
-    columns |= {
-        CONTENDERS[name][0]: lambda line, name=name: cell(line.get(name))
-        for name in names
+    columns: report.Columns = {
+        "T": lambda line: f"{line['T']:,}",
+        **{
+            CONTENDERS[name][0]: lambda line, name=name: cell(line.get(name))
+            for name in names
+        },
     }
     lines: list[dict[str, Any]] = []
     for case in cases:
@@ -184,7 +186,7 @@ def main(argv: Sequence[str]) -> int:
         sizes = (channels, FLAGS.batch_size, here["threads"])
         cases = [Case(task, steps, *sizes) for steps in lengths]
         with workers.Processes(here["threads"]) as processes:
-            for before, case in itertools.pairwise([None, *cases]):
+            for before, case in zip([None, *cases], cases, strict=False):
                 missing = wanted(case, names, rows, before)
                 if not missing:
                     continue

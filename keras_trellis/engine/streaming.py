@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -75,6 +76,38 @@ def run(
         return finish_chunk(
             network, sequences, cache, plan, state[0], last, levels_after
         )
+    (hidden,), top, levels_after = climb(
+        network, weights, sequences, cache, plan, [network.depth], training=training
+    )
+    last = masks.last_valid(top, plan, cache.state)
+    return finish_chunk(network, sequences, cache, plan, hidden, last, levels_after)
+
+
+def climb(
+    network: Network,
+    weights: Weights,
+    sequences: Tensor,
+    cache: Cache,
+    plan: Packing | None,
+    stops: Sequence[int],
+    *,
+    training: bool,
+) -> tuple[list[Tensor], State, State]:
+    """Runs all levels over a chunk.
+
+    Args:
+        network: the network's shape.
+        weights: its weights.
+        sequences: the chunk, packed, `[B, n, p]`.
+        cache: the cache before it.
+        plan: its packing.
+        stops: after how many levels to collect h, in order; the last one is the depth.
+        training: as for `whole.run`.
+
+    Returns:
+        h after each stop, `[B, n, units]`; the state of the top level, each `[B, n, units]`;
+        `Cache.levels` of the next cache.
+    """
     hidden = hidden_kernel(weights, training)
     addends = convolution.inject(network, weights, sequences, cache.inputs)
     split = [_split_levels(network, tensor) for tensor in cache.levels]
@@ -89,12 +122,12 @@ def run(
     carry = _Carry(bottom, arrays)
     # Below level 0 all is zero but its past.
     carry = advance(carry, 0, 0, network.width(0))
-    carry = ascend(advance, carry, first=1, last=network.depth, period=network.period)
+    collected = []
+    for first, last in itertools.pairwise([1, *stops]):
+        carry = ascend(advance, carry, first=first, last=last, period=network.period)
+        collected.append(carry.state[0])
     by_state = zip(*carry.next_pasts, strict=True)
-    top = carry.state
-    last = masks.last_valid(top, plan, cache.state)
-    levels_after = tuple(map(_joined, by_state))
-    return finish_chunk(network, sequences, cache, plan, top[0], last, levels_after)
+    return collected, carry.state, tuple(map(_joined, by_state))
 
 
 def _advance(

@@ -12,7 +12,7 @@ from keras_trellis.backend.tensorflow import with_static_shape
 from keras_trellis.core import masks
 from keras_trellis.core.convolution import last_steps, repeated, time_steps, zeros
 from keras_trellis.core.network import Network, Weights
-from keras_trellis.engine import convolution
+from keras_trellis.engine import convolution, tiles
 from keras_trellis.engine.convolution import Addends
 from keras_trellis.engine.depth_loop import ascend, handed_on
 from keras_trellis.engine.level import HiddenKernel, Reach, hidden_kernel, level
@@ -92,9 +92,36 @@ def run(
     """
     plan = masks.packing(mask)
     sequences = masks.pack(sequences, plan)
+    parts = _segments(network, sequences, stops, None if plan else num_outputs)
+    before = initial or network.no_history(sequences)
+    recompute = recompute and training
+    if recompute and tiles.pay(network, sequences, parts):
+        collected, state = tiles.run(network, weights, sequences, before, stops)
+    else:
+        climb: Callable = ascend
+        if recompute:
+            climb = functools.partial(ascend_recomputing, network)
+        collected, state = _run_levels(
+            network, weights, sequences, initial, parts, stops, climb, training
+        )
+    outputs = [masks.unpack(hidden, plan) for hidden in collected]
+    outputs = [last_steps(hidden, num_outputs) for hidden in outputs]
+    return outputs, masks.last_valid(state, plan, before)
+
+
+def _run_levels(
+    network: Network,
+    weights: Weights,
+    sequences: Tensor,
+    initial: State | None,
+    parts: list[Segment],
+    stops: Collection[int],
+    climb: Callable,
+    training: bool,
+) -> tuple[list[Tensor], State]:
+    """Runs the segments one above the other, each by `climb`; returns h after each stop."""
     steps = time_steps(sequences)
     hidden = hidden_kernel(weights, training)
-    parts = _segments(network, sequences, stops, None if plan else num_outputs)
     grid = parts[0].before
     grids = _addend_grids(network, parts)
     carry = _Carry(
@@ -104,9 +131,6 @@ def run(
         kernel=hidden.kernel,
         rounded=hidden.rounded,
     )
-    climb: Callable = ascend
-    if recompute and training:
-        climb = functools.partial(ascend_recomputing, network)
     collected = []
     for part in parts:
         carry = _narrow(network, carry, part, grid, grids, steps)
@@ -119,11 +143,9 @@ def run(
         state = network.begun(carry.state, part.last - 1)
         carry = carry._replace(state=state)
         if part.last in stops:
-            outputs = masks.unpack(state[0], plan)
-            collected.append(last_steps(outputs, num_outputs))
+            collected.append(state[0])
         grid = part.after
-    before = initial or network.no_history(sequences)
-    return collected, masks.last_valid(carry.state, plan, before)
+    return collected, carry.state
 
 
 def _begin_segment(levels: _Levels, carry: _Carry, steps: Number) -> tuple[_Carry, int]:

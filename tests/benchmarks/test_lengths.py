@@ -5,10 +5,9 @@ import functools
 import numpy as np
 import pytest
 
-from benchmarks import length_contenders, lengths
+from benchmarks import draw_lengths, length_contenders, lengths
 from benchmarks.length_contenders import Case
 from benchmarks.workers import Reading, Result
-from docs import draw_lengths
 from tests.benchmarks.commands import measured
 
 CASE = Case("stream", 20, 8, 2, 1)

@@ -1,4 +1,4 @@
-"""Draws docs/benchmarks/lengths_64.png and lengths_256.png: `python -m docs.draw_lengths`.
+"""Draws docs/benchmarks/lengths_64.png and lengths_256.png: `python -m benchmarks.draw_lengths`.
 
 They show the rows of docs/benchmarks/lengths.csv, which `python -m benchmarks.lengths` measures.
 """
@@ -18,7 +18,7 @@ from benchmarks import lengths
 from benchmarks.length_contenders import CONTENDERS
 from docs import palette
 
-FOLDER = Path(__file__).parent / "benchmarks"
+FOLDER = Path(palette.__file__).parent / "benchmarks"
 # Legible at 390 pixels, on a page of any colour: text and axes are grey.
 WIDTH, HEIGHT = 3.9, 8.6
 STYLES: dict[str, dict[str, Any]] = {
