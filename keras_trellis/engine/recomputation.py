@@ -31,11 +31,19 @@ def ascend_recomputing(
     block = functools.partial(run, first=first, last=first + size)
 
     def advance_block(carry: Carry, *_: Any) -> Carry:
-        return _recomputed(block, carry)
+        return recomputed(block, carry)
 
     carry = ascend(advance_block, carry, first=0, last=blocks, period=1)
     remainder = functools.partial(run, first=rest, last=last)
-    return _recomputed(remainder, carry)
+    return recomputed(remainder, carry)
+
+
+def activations(network: Network) -> float:
+    """Returns how many numbers of a channel and a step `ascend_recomputing` keeps."""
+    size = _block(network)
+    states = network.gate.states
+    blocks = network.gate.blocks
+    return network.depth / size * states + size * (states + blocks)
 
 
 def _block(network: Network) -> int:
@@ -44,7 +52,7 @@ def _block(network: Network) -> int:
     What is kept is the state once a block, and the state and the products at each level of one
     block. This size makes the sum least.
     """
-    # depth / size * states + size * (states + blocks) numbers a channel, least at this root.
+    # The root of the derivative of `activations`.
     states = network.gate.states
     blocks = network.gate.blocks
     size = math.sqrt(network.depth * states / (states + blocks))
@@ -52,10 +60,10 @@ def _block(network: Network) -> int:
     return periods * network.period
 
 
-def _recomputed(function: Callable[[Carry], Carry], carry: Carry) -> Carry:
+def recomputed(function: Callable[[Carry], Any], carry: Carry) -> Any:
     """Applies a function, and keeps only its argument, a nest of tensors, for its gradient."""
 
-    def flat_function(*flat: Tensor) -> Carry:
+    def flat_function(*flat: Tensor) -> Any:
         return function(tf.nest.pack_sequence_as(carry, flat))
 
     recomputed = tf.recompute_grad(flat_function)

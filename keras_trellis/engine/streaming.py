@@ -16,7 +16,7 @@ from keras_trellis.core.masks import Packing
 from keras_trellis.core.network import Network, Weights
 from keras_trellis.engine import convolution, single_step
 from keras_trellis.engine.convolution import Addends
-from keras_trellis.engine.depth_loop import ascend
+from keras_trellis.engine.depth_loop import Advance, ascend
 from keras_trellis.engine.level import HiddenKernel, Reach, hidden_kernel, level
 from keras_trellis.types import Cache, Number, State, Tensor
 
@@ -53,6 +53,12 @@ class _Carry(NamedTuple):
     state: State
     next_pasts: list[list[tf.TensorArray]]
 
+    @property
+    def levels_after(self) -> State:
+        """`Cache.levels` of the next cache, after the top level."""
+        by_state = zip(*self.next_pasts, strict=True)
+        return tuple(map(_joined, by_state))
+
 
 def run(
     network: Network,
@@ -71,10 +77,40 @@ def run(
     sequences = masks.pack(sequences, plan)
     if sequences.shape[1] == 1:
         state, levels_after = single_step.run(network, weights, sequences, cache, plan)
-        last = masks.last_valid(state, plan, cache.state)
-        return finish_chunk(
-            network, sequences, cache, plan, state[0], last, levels_after
+    else:
+        advance, carry = begin(
+            network, weights, sequences, cache, plan, training=training
         )
+        carry = ascend(
+            advance, carry, first=1, last=network.depth, period=network.period
+        )
+        state, levels_after = carry.state, carry.levels_after
+    last = masks.last_valid(state, plan, cache.state)
+    return finish_chunk(network, sequences, cache, plan, state[0], last, levels_after)
+
+
+def begin(
+    network: Network,
+    weights: Weights,
+    sequences: Tensor,
+    cache: Cache,
+    plan: Packing | None,
+    *,
+    training: bool,
+) -> tuple[Advance, _Carry]:
+    """Runs level 0.
+
+    Args:
+        network: the network's shape.
+        weights: its weights.
+        sequences: the chunk, packed, `[B, n, p]`.
+        cache: the cache before it, of which `inputs` and `levels` are read.
+        plan: its packing.
+        training: as for `whole.run`.
+
+    Returns:
+        what `ascend` applies for the levels above, and what level 0 leaves.
+    """
     hidden = hidden_kernel(weights, training)
     addends = convolution.inject(network, weights, sequences, cache.inputs)
     split = [_split_levels(network, tensor) for tensor in cache.levels]
@@ -88,13 +124,7 @@ def run(
         arrays.append(empty)
     carry = _Carry(bottom, arrays)
     # Below level 0 all is zero but its past.
-    carry = advance(carry, 0, 0, network.width(0))
-    carry = ascend(advance, carry, first=1, last=network.depth, period=network.period)
-    by_state = zip(*carry.next_pasts, strict=True)
-    top = carry.state
-    last = masks.last_valid(top, plan, cache.state)
-    levels_after = tuple(map(_joined, by_state))
-    return finish_chunk(network, sequences, cache, plan, top[0], last, levels_after)
+    return advance, advance(carry, 0, 0, network.width(0))
 
 
 def _advance(

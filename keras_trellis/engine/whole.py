@@ -12,7 +12,7 @@ from keras_trellis.backend.tensorflow import with_static_shape
 from keras_trellis.core import masks
 from keras_trellis.core.convolution import last_steps, repeated, time_steps, zeros
 from keras_trellis.core.network import Network, Weights
-from keras_trellis.engine import convolution
+from keras_trellis.engine import convolution, tiles
 from keras_trellis.engine.convolution import Addends
 from keras_trellis.engine.depth_loop import ascend, handed_on
 from keras_trellis.engine.level import HiddenKernel, Reach, hidden_kernel, level
@@ -85,16 +85,21 @@ def run(
         num_outputs: how many of the last steps to return of each collected h; None for all.
         training: whether the levels have gradients of their own, parts of which XLA may compile.
             Otherwise there is nothing but TensorFlow's own operations and gradients.
-        recompute: whether to keep less for the gradient in training, and compute it again.
+        recompute: whether to keep less for the gradient in training, and compute it again: by tiles
+            of time where these pay, else by blocks of levels.
 
     Returns:
         what `core.trellis.trellis` returns.
     """
+    needed = num_outputs if mask is None else None
+    recompute = recompute and training
+    if recompute and tiles.pay(network, sequences, needed):
+        return tiles.run(network, weights, sequences, initial, mask, stops, num_outputs)
     plan = masks.packing(mask)
     sequences = masks.pack(sequences, plan)
     steps = time_steps(sequences)
     hidden = hidden_kernel(weights, training)
-    parts = _segments(network, sequences, stops, None if plan else num_outputs)
+    parts = _segments(network, sequences, stops, needed)
     grid = parts[0].before
     grids = _addend_grids(network, parts)
     carry = _Carry(
@@ -105,7 +110,7 @@ def run(
         rounded=hidden.rounded,
     )
     climb: Callable = ascend
-    if recompute and training:
+    if recompute:
         climb = functools.partial(ascend_recomputing, network)
     collected = []
     for part in parts:

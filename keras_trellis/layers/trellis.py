@@ -96,8 +96,10 @@ class TrellisLayer(TrellisBase):
         weight_dropout: rate of DropConnect on the taps that read the past (all if k = 1) of both
             kernels, one mask a call; with weight normalisation it acts on v.
         recompute: whether to save memory in training: what a level needs for its gradient is
-            computed twice, and memory grows with the square root of the depth. The results are
-            the same.
+            computed twice, and memory grows with the square root of the depth. On TensorFlow, long
+            sequences with an output at every step are computed in tiles of time instead, where
+            that halves the memory once more: it then hardly grows with the number of steps. The
+            results are the same.
         return_sequences: whether to return the output of every step or of the last one. For the
             last one, without a mask, a level computes only the steps that it depends on.
         return_state: whether to return the states too. A decoder, or the next window in training,

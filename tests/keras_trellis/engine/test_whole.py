@@ -2,16 +2,21 @@
 
 import functools
 import itertools
+from unittest import mock
 
 import hypothesis
 import hypothesis.strategies as st
+import keras
 import numpy as np
 import pytest
 import tensorflow as tf
 
-from keras_trellis.core import caches
+import keras_trellis
+from keras_trellis.core import caches, gates
+from keras_trellis.core.network import Network
 from keras_trellis.core.trellis import trellis
-from keras_trellis.engine import level, streaming, whole
+from keras_trellis.engine import level, streaming, tiles, whole
+from tests import nests
 from tests.keras_trellis.networks import (
     P,
     assert_close,
@@ -87,6 +92,93 @@ def test_whole_sequences(
     got = functools.partial(with_gradients, fast)
     got = tf.function(got) if graph else got
     assert_close(got(*inputs), with_gradients(plain, *inputs))
+
+
+@hypothesis.settings(max_examples=12)
+@hypothesis.given(
+    network=networks(depth=st.integers(1, 6)),
+    steps=st.integers(1, 10),
+    tile=st.integers(1, 4),
+    masked=st.booleans(),
+    graph=st.booleans(),
+    data=st.data(),
+)
+def test_tiles_of_time(network, steps, tile, masked, graph, data):
+    stops = data.draw(st.sets(st.integers(1, network.depth)), "stops") | {network.depth}
+    inputs = weights_of(network, 3), tensor(3, steps, P, seed=6), state_of(network, 3)
+    mask = draw_mask(3, steps) if masked else None
+
+    def plain(*inputs):
+        return trellis(network, *inputs, mask, stops=stops)
+
+    def in_tiles(*inputs):
+        # A layer names the depth twice where it collects it among inner levels.
+        how = {"stops": [*stops, network.depth], "training": True, "recompute": True}
+        return whole.run(network, *inputs, mask, **how)
+
+    got = functools.partial(with_gradients, in_tiles)
+    got = tf.function(got) if graph else got
+    with (
+        mock.patch.multiple(tiles, TILE_STEPS=tile, TILE_ROWS=0),
+        mock.patch.object(tiles, "pay", return_value=True),
+    ):
+        results = got(*inputs)
+    assert_close(results, with_gradients(plain, *inputs))
+
+
+def test_a_layer_in_tiles_has_the_gradients_of_one_without():
+    """Of all variables, with the same masks, in batches of unknown size."""
+
+    def train(recompute):
+        layer = keras_trellis.TrellisLayer(
+            6,
+            depth=4,
+            weight_normalization=True,
+            dropout=0.3,
+            recurrent_dropout=0.3,
+            weight_dropout=0.3,
+            return_sequences=True,
+            recompute=recompute,
+            kernel_initializer=keras.initializers.GlorotUniform(1),
+            recurrent_initializer=keras.initializers.Orthogonal(seed=2),
+            seed=3,
+            dtype="float64",
+        )
+        layer.build([None, None, P])
+
+        @tf.function(input_signature=[tf.TensorSpec([None, 24, P], "float64")])
+        def differentiate(sequences):
+            with tf.GradientTape() as tape:
+                loss = tf.reduce_sum(layer(sequences, training=True) ** 2)
+            variables = [each.value for each in layer.trainable_variables]
+            return loss, tape.gradient(loss, variables)
+
+        return differentiate(tensor(3, 24, P, seed=6))
+
+    with (
+        mock.patch.object(tiles, "TILE_STEPS", 4),
+        mock.patch.object(tiles, "run", wraps=tiles.run) as run,
+    ):
+        results = train(recompute=True)
+    assert run.called
+    nests.assert_close(results, train(recompute=False), tolerance=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("depth", "dilations", "steps", "num_outputs", "pays"),
+    [
+        (16, (1,), 512, None, True),
+        (8, (1, 2, 4, 8), 1024, None, True),
+        (16, (1,), 512, 500, True),
+        (16, (1,), 100, None, False),  # two tiles are half of all
+        (9, (1, 2, 4, 8, 16, 32, 64, 128, 256), 512, 1, False),
+        (16, (1,), None, None, False),
+    ],
+)
+def test_tiles_are_chosen_by_shape(depth, dilations, steps, num_outputs, pays):
+    network = Network(64, depth, gates.get("lstm"), 2, dilations, 1, 2)
+    sequences = keras.KerasTensor([16, steps, 64])
+    assert tiles.pay(network, sequences, num_outputs) == pays
 
 
 @hypothesis.settings(max_examples=15)
