@@ -219,8 +219,9 @@ sys.argv[0] = "-m"
 """
 
 
-def loaded(forks, before, module):
-    end = f"importlib.import_module({module!r})\nprint(*of_packages(*OURS))\n"
+def loaded(forks, before, module, *packages):
+    packages = packages or ("configs", "keras_trellis", "trainers")
+    end = f"importlib.import_module({module!r})\nprint(*of_packages(*{packages}))\n"
     done = forks.run("-c", IMPORT + before + end, cwd=ROOT)
     assert done.returncode == 0, done.stderr[-5000:]
     return done.stdout.split()
@@ -242,3 +243,8 @@ def test_the_training_loop_loads_neither_models_nor_tasks(forks):
     allowed = ("trainers.training", "trainers.optimizers")
     assert not [name for name in others if not name.startswith(allowed)]
     assert len(names) <= 36
+
+
+def test_a_language_run_loads_no_data_sets_of_images(forks):
+    names = loaded(forks, COMMAND, "trainers.lm", "tensorflow_datasets")
+    assert not [name for name in names if "image_classification." in name]

@@ -51,26 +51,23 @@ class _InOrder:
         )
 
 
-class MnistInOrder(_InOrder, tfds.image_classification.MNIST):
-    """MNIST, in the order of its files."""
+def _in_order(name: str, published: str) -> Callable[..., tfds.core.DatasetBuilder]:
+    """Returns what makes a builder of tensorflow-datasets that keeps the order of the files.
 
-    url_infos = tfds.image_classification.MNIST.url_infos
+    It looks the published builder up when it is first called: that imports all builders of images,
+    which no other task needs.
 
-
-class Cifar10InOrder(_InOrder, tfds.image_classification.Cifar10):
-    """CIFAR-10, in the order of its files."""
-
-    url_infos = tfds.image_classification.Cifar10.url_infos
-
-
-@functools.cache
-def svhn_in_order() -> Any:
-    """Returns the builder of SVHN, in the order of its files.
-
-    tensorflow-datasets names no class for it. It looks the builder up, which takes a while.
+    Args:
+        name: of the builder's class, which names its folder.
+        published: the data set's name.
     """
-    svhn = tfds.builder_cls("svhn_cropped")
-    return type("SvhnInOrder", (_InOrder, svhn), {"url_infos": svhn.url_infos})
+
+    @functools.cache
+    def find() -> Any:
+        builder = tfds.builder_cls(published)
+        return type(name, (_InOrder, builder), {"url_infos": builder.url_infos})
+
+    return lambda **arguments: find()(**arguments)
 
 
 class ImageSource(NamedTuple):
@@ -112,7 +109,7 @@ MNIST = ImageSource(
     image_files.read_mnist,
     tuple("0123456789"),
     (28, 28),
-    MnistInOrder,
+    _in_order("MnistInOrder", "mnist"),
     tuple(f"{name}.gz" for pair in image_files.MNIST_FILES.values() for name in pair),
     {"train": 60_000, "test": 10_000},
     mean=0.1307,
@@ -124,7 +121,7 @@ CIFAR10 = ImageSource(
     image_files.read_cifar10,
     tuple("airplane automobile bird cat deer dog frog horse ship truck".split()),
     (32, 32, 3),
-    Cifar10InOrder,
+    _in_order("Cifar10InOrder", "cifar10"),
     tuple(name for names in image_files.CIFAR10_FILES.values() for name in names),
     {"train": 50_000, "test": 10_000},
 )
@@ -134,7 +131,7 @@ SVHN = ImageSource(
     image_files.read_svhn,
     tuple("0123456789"),
     (32, 32, 3),
-    lambda **arguments: svhn_in_order()(**arguments),
+    _in_order("SvhnInOrder", "svhn_cropped"),
     tuple(image_files.SVHN_FILES.values()),
     {"train": 73_257, "test": 26_032},
 )

@@ -345,7 +345,7 @@ class _Tiny(tfds.core.GeneratorBasedBuilder):
 
 
 class TinyInOrder(images._InOrder, _Tiny):
-    """Like `images.MnistInOrder`."""
+    """Like the builder of `images.MNIST`."""
 
 
 @pytest.fixture
@@ -539,6 +539,6 @@ def test_what_is_no_file_of_svhn_is_named(svhn):
         images.load(images.SVHN, svhn)
 
 
-def test_svhn_is_that_of_tensorflow_datasets():
-    info = images.svhn_in_order().url_infos
+def test_svhn_is_that_of_tensorflow_datasets(tmp_path):
+    info = images.SVHN.builder(data_dir=tmp_path).url_infos
     assert any(url.endswith("train_32x32.mat") for url in info)
