@@ -143,6 +143,18 @@ def test_nothing_private_is_imported():
     ]
 
 
+def test_neither_jax_nor_pyplot_is_imported_outside_the_backends():
+    names = {
+        name
+        for path in FILES
+        if not path.relative_to(ROOT).as_posix().startswith("keras_trellis/backend/")
+        for name in imported(path)
+    }
+    assert not [
+        name for name in names if f"{name}.".startswith(("jax.", "matplotlib.pyplot."))
+    ]
+
+
 def test_what_runs_on_every_backend_imports_no_tensorflow():
     folders = ("keras_trellis/core/", "keras_trellis/recurrent/")
     names = {
