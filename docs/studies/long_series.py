@@ -1,7 +1,7 @@
 r"""Measures the program of README.md: a trellis network beside other layers on long series.
 
     python -m docs.studies.long_series
-    python -m docs.studies.long_series --layers=lstm --rates=3e-3 --seconds=80
+    python -m docs.studies.long_series --layers=lstm --rates=1e-3 --seconds=80
 
 Each layer has the parameters of the trellis network, within 5 %, and the same CPU seconds for its
 training, from its first step on, which traces. Each is tuned in the same way: of the same rates,
@@ -23,7 +23,8 @@ from keras_trellis import TrellisLayer
 
 FLAGS = flags.FLAGS
 flags.DEFINE_list("layers", ["trellis", "lstm", "gru", "conv"], "What is trained.")
-flags.DEFINE_list("rates", ["1e-3", "3e-3", "1e-2", "3e-2"], "The rates of each.")
+RATES = ["3e-4", "1e-3", "3e-3", "1e-2", "3e-2"]
+flags.DEFINE_list("rates", RATES, "The learning rates of each.")
 flags.DEFINE_list("seeds", ["1", "2", "3"], "The seeds of each.")
 flags.DEFINE_float("seconds", 8, "The CPU seconds of a training.")
 
