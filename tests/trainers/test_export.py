@@ -133,7 +133,9 @@ def test_what_a_run_did_not_keep_is_not_known():
 def test_a_language_model(call, language_run, tmp_path):
     output = call(f"--workdir={language_run}", f"--output={tmp_path / 'served'}")
     version = tmp_path / "served" / "1"
-    assert output == f"{version}: see assets.extra/model_card.md there\n"
+    assert output == (
+        f"exported to {version}; assets.extra/model_card.md there describes it\n"
+    )
     assert "| Test perplexity | 56.79 (1,234 tokens) |" in card(version)
     facts = facts_of(version)
     assert facts["Task"] == "text"
