@@ -34,7 +34,6 @@ from trainers.models.group import Model
 from trainers.models.heads import HEADS
 from trainers.models.layers import LAYERS
 from trainers.optimizers import OPTIMIZERS
-from trainers.optimizers.optimizer import rules as optimizer_rules
 from trainers.tasks import registry
 from trainers.tasks.meta import MetaTask
 from trainers.tasks.names import Values, flatten, unknown
@@ -212,7 +211,6 @@ def check_flat(values: Values) -> None:
     check_fields(values)
     task = registry.get(values["task"])
     rules = itertools.chain(
-        optimizer_rules(values, OPTIMIZERS),
         _task_rules(values, task),
         _length_rules(values),
         _end_rules(values, task),

@@ -272,12 +272,6 @@ def test_the_ends_of_the_ranges_are_in_them():
         ),
         (
             ("ptb", "small_levels"),
-            {"schedule.average": True},
-            "`config.schedule.average` must be False unless config.optimizer.name is 'sgd'"
-            ".*config.schedule.average=True, config.optimizer.name='adam'",
-        ),
-        (
-            ("ptb", "small_levels"),
             {"training.steps": 9},
             "`config.training.steps` must be 0, or at least config.training.epochs.*"
             "config.training.steps=9, config.training.epochs=12",
