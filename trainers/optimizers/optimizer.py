@@ -95,14 +95,14 @@ class Optimizer(keras.optimizers.Optimizer):
     @classmethod
     def run_slot_names(cls, config: ConfigDict) -> tuple[str, ...]:
         """Returns the names of the slots in a run with a config."""
-        return cls.slot_names + _AVERAGE * _averages(config)
+        return _with_average(cls.slot_names, _averages(config))
 
     def build(self, variables: Sequence[keras.Variable]) -> None:
         """Creates the slots of each variable."""
         if self.built:
             return
         super().build(variables)
-        for name in self.slot_names + _AVERAGE * self.averages:
+        for name in _with_average(self.slot_names, self.averages):
             self.slot_variables[name] = [
                 self.add_variable_from_reference(variable, name)
                 for variable in variables
@@ -193,7 +193,7 @@ class Optimizer(keras.optimizers.Optimizer):
 
     @contextlib.contextmanager
     def evaluation_weights(self, variables: Sequence[keras.Variable]) -> Iterator[None]:
-        """Sets variables, as given to `build`, to their averages, if there are any; restores them."""
+        """Sets `variables`, as given to `build`, to their averages, if any; then restores them."""
         if not self.averaging or self.iterations.numpy() == self.averaged_from.numpy():
             yield  # no step has been averaged yet
             return
@@ -219,13 +219,15 @@ class Optimizer(keras.optimizers.Optimizer):
         return gradient
 
 
-_AVERAGE = ("average",)  # the slot of the averages
-
-
 def _averages(config: ConfigDict) -> bool:
     """Returns whether a run with a config may average its weights."""
     schedule = config.schedule
     return schedule.average or schedule.average_after is not None
+
+
+def _with_average(slot_names: tuple[str, ...], averages: bool) -> tuple[str, ...]:
+    """Returns the names of all slots."""
+    return (*slot_names, "average") if averages else slot_names
 
 
 def _check_not_negative(**arguments: float) -> None:

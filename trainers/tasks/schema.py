@@ -17,6 +17,7 @@ from trainers.models.fields import (
     DEPTHS,
     EPOCHS,
     FROM_ZERO,
+    RATE,
     SHARE,
     SWITCH,
     TEXT,
@@ -141,6 +142,9 @@ _BY_KIND: dict[type[Task], dict[str, Field]] = {
     },
     ImageTask: {
         "data.validation": COUNT,
+        # The share of each training label that all classes get, in equal parts (Szegedy et al.,
+        # 2016). Scores are without it.
+        "training.label_smoothing": RATE._replace(default=0.0),
         "evaluation.batch_size": _SEQUENCES_A_CALL,
     },
     GeneratedTask: _DRAWN_FIELDS,

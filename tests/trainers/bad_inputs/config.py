@@ -290,6 +290,8 @@ ROWS = (
         "--config.task would change the name alone, and none of its values; use --task=..."),
     pixels("data.validation=0",
         "`config.data.validation` must be an integer of at least 1 and below 2**31. Received: config.data.validation=0", task="--task=seq_mnist --preset=small"),
+    pixels("training.label_smoothing=1",
+        "`config.training.label_smoothing` must be a number in [0, 1). Received: config.training.label_smoothing=1.0", task="--task=seq_mnist --preset=small"),
     pixels("data.digits=19",
         "`config.data.digits` must be an integer of at least 1 and at most 18. Received: config.data.digits=19", task="--task=addition --preset=small"),
     pixels("data.kinds=1",

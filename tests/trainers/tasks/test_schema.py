@@ -170,6 +170,7 @@ BAD = {
     "training.checkpoint_every_steps": NO_COUNT,
     "training.steps": st.integers(max_value=-1) | HUGE | NO_INTEGER,
     "training.jit_compile": NO_SWITCH,
+    "training.label_smoothing": NO_RATE,
     "training.depths": BAD_NUMBERS
     | st.tuples(HUGE)
     | st.tuples(st.just(0))
