@@ -33,6 +33,7 @@ from trainers.language import experiment, modeling, models
 from trainers.sequences import models as sequence_models
 from trainers.sequences.modeling import SequenceModeling
 from trainers.tasks import corpora, registry, schema, sequences
+from trainers.tasks.names import flatten
 from trainers.tasks.task import ImageTask, LanguageTask
 from trainers.training import runs
 
@@ -146,12 +147,24 @@ def comparable(config: ConfigDict, steps: int) -> ConfigDict:
     task = registry.get(config.task)
     if isinstance(task, ImageTask):
         _check_outputs(model, len(task.images.classes))
+        _check_images(config)
     else:
         model.untrained_input_id = -1
         model.auxiliary_from = "bottom"
     model.dtype = "float64"  # the weights are compared to the last digits
     config.training.epochs = steps  # each epoch has at least one step
     return config
+
+
+def _check_images(config: ConfigDict) -> None:
+    """Raises ValueError if a classifier or its loss has what theirs lack."""
+    values = flatten(config)
+    for name, expected in (("model.readout", 1), ("training.label_smoothing", 0.0)):
+        if values[name] != expected:
+            raise ValueError(
+                f"`config.{name}` must be {expected!r}, for the authors' code has nothing else. "
+                f"Received: config.{name}={values[name]!r}"
+            )
 
 
 def _check_outputs(model: ConfigDict, classes: int) -> None:

@@ -169,16 +169,54 @@ def test_a_damaged_record_of_the_data_is_named(
 
 
 def test_a_gru_is_trained_evaluated_and_exported(folder, call, tmp_path):
+    """Of several outputs; the run leaves the test data to the evaluation."""
     place = (f"--workdir={tmp_path}/run", f"--data_dir={folder}")
-    chosen = ("--config.model.layer=gru", "--config.training.epochs=1")
+    chosen = (
+        "--config.model.layer=gru",
+        "--config.model.readout=3",
+        "--config.training.epochs=1",
+        "--config.evaluation.test=False",
+    )
     output = call("--task=seq_mnist", *SMALL, *chosen, *place)
     assert (
         re.search(r"of 784 steps; [\d,]+ parameters\n", output)
         and "warning" not in output
     )
-    assert "; ".join(call("--mode=evaluate", *place).splitlines()) in output
+    result = json.loads((tmp_path / "run" / "result.json").read_text())
+    assert list(result["scores"]) == ["validation"]
+    validation, test = call("--mode=evaluate", *place).splitlines()
+    assert calls.summary(output).endswith(f": {validation}")
+    assert test.startswith("test accuracy: ")
     export = (place[0], f"--output={tmp_path}/served")
     assert "model_card" in call(*export, program=export_command)
+
+
+def test_all_images_train_and_the_weights_are_those_of_the_end(folder, call, tmp_path):
+    place = (f"--workdir={tmp_path}/run", f"--data_dir={folder}")
+    chosen = (
+        "--config.model.depth=2",
+        "--config.data.validation=0",
+        "--config.training.epochs=2",
+        "--config.training.label_smoothing=0.1",
+        "--config.schedule.average_after=1",
+    )
+    output = call("--task=seq_mnist", *SMALL, *chosen, *place)
+    assert "60 training sequences of 784 steps" in output
+    assert "no validation images, so that the last epoch is kept" in output
+    (line,) = [line for line in output.splitlines() if line.startswith("last of")]
+    said, _, scores = line.partition(": ")
+    assert said == "last of epoch 2, without validation data"
+    assert call("--mode=evaluate", *place).splitlines() == [scores]
+    assert "holds a finished run" in call("--task=seq_mnist", *SMALL, *chosen, *place)
+    result = json.loads((tmp_path / "run" / "result.json").read_text())
+    assert (list(result["scores"]), result["best_epoch"]) == (["test"], 2)
+    runs_of = report.read_runs([f"{tmp_path}/run"])
+    assert "run trained on all training data, without validation." in report.table(
+        runs_of
+    )
+    rounded = (place[0], f"--output={tmp_path}/served", "--precision=float16")
+    error = call(*rounded, status=2, program=export_command)
+    assert "--precision must be float32" in error
 
 
 def test_an_algorithm_is_learned_from_examples_that_are_new(call, tmp_path):

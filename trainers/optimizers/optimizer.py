@@ -88,9 +88,7 @@ class Optimizer(keras.optimizers.Optimizer):
         """
         settings = config.optimizer
         averages = _averages(config)
-        return cls(
-            settings.learning_rate, settings.weight_decay, averages, **arguments
-        )
+        return cls(settings.learning_rate, settings.weight_decay, averages, **arguments)
 
     @classmethod
     def run_slot_names(cls, config: ConfigDict) -> tuple[str, ...]:

@@ -20,7 +20,7 @@ from trainers.tasks.measures import Measure
 from trainers.tasks.task import ImageTask
 from trainers.training import checkpoints, examples, memory, runs
 from trainers.training.examples import ExamplesExperiment
-from trainers.training.experiment import PROTOCOL, Check, Scores
+from trainers.training.experiment import PROTOCOL, SPLITS, Check, Scores
 from trainers.training.workdir import RESTORE, WorkdirError, read_record
 
 CONFUSION = "confusion.png"
@@ -54,6 +54,11 @@ class SequenceExperiment(ExamplesExperiment):
         _, *self._shape = self._data.train.inputs.shape
         self.check_batch_size()
 
+    @property
+    def splits(self) -> Sequence[str]:
+        """Those of `SPLITS` that have examples."""
+        return [split for split in SPLITS if len(getattr(self._data, split).inputs)]
+
     def need(self, config: ConfigDict) -> memory.Need:
         """Returns the memory that training on these data takes."""
         steps, channels = self._shape
@@ -82,6 +87,8 @@ class SequenceExperiment(ExamplesExperiment):
         reach = models.sequence_layer(model).receptive_field
         line = f"{self._data.summary} of {steps:,} steps; "
         line += f"{runs.parameters(model):,} parameters"
+        if "validation" not in self.splits:
+            line += "; no validation images, so that the last epoch is kept"
         if reach is None:
             return line
         line += f"; receptive field {reach:,} steps"
@@ -168,6 +175,11 @@ def export(path: epath.Path, options: runs.ExportOptions) -> str:
     if options.precision != "float32":
         experiment = SequenceExperiment(config, options.data_dir, path)
         experiment.check(path)
+        if "validation" not in experiment.splits:
+            raise ValueError(
+                f"--precision must be float32 for {path}, a run without the validation images that "
+                f"a lower one is scored on. Received: --precision={options.precision}"
+            )
         facts |= _precision_facts(experiment, task.measure, model, options.precision)
     return export_classifier(
         model,

@@ -98,7 +98,12 @@ class SequenceModeling(TrainedLayer, ShuffledExamples):
         return total, count, state, right
 
     def evaluate(self) -> dict[str, float]:
-        """Returns the loss of the present weights on validation data, and the accuracy."""
+        """Returns the loss of the present weights on validation data, and the accuracy.
+
+        Without validation data it returns {}.
+        """
+        if not len(self._data.validation.inputs):
+            return {}
         score = self.score("validation")
         return {"loss": score.loss, **score.shares}
 

@@ -54,6 +54,7 @@ def classifier(
         dropout=config.model.dropout,
         output_dropout=config.model.output_dropout,
         permutation=permutation,
+        readout=_readout(config),
         seed=config.seed,
         dtype=config.model.dtype,
     )
@@ -111,7 +112,8 @@ def parameters(config: ConfigDict, inputs: int, outputs: int) -> int:
         inputs: channels of the sequences.
         outputs: channels of the output.
     """
-    return layer_parameters(config, inputs) + (_units(config) + 1) * outputs
+    features = _readout(config) * _units(config)
+    return layer_parameters(config, inputs) + (features + 1) * outputs
 
 
 def layer_parameters(config: ConfigDict, inputs: int) -> int:
@@ -133,9 +135,16 @@ def need(
         every_step: whether each time step has an output; else the last one has it.
     """
     layer = LAYERS[config.model.layer]
-    batch = Batch(config.data.batch_size, steps, last_only=not every_step)
+    # At most each output that is read keeps as much as the last one alone.
+    rows = config.data.batch_size * _readout(config)
+    batch = Batch(rows, steps, last_only=not every_step)
     about = layer.activations(config.model, batch).about
     return memory.training(config, parameters(config, inputs, outputs), 0, about)
+
+
+def _readout(config: ConfigDict) -> int:
+    """Returns how many of the last steps' outputs are read; tasks on images alone have a choice."""
+    return config.model.get("readout", 1)
 
 
 def _units(config: ConfigDict) -> int:

@@ -50,6 +50,11 @@ class Experiment(abc.ABC):
     def __init__(self, config: ConfigDict) -> None:
         self._config = config
 
+    @property
+    def splits(self) -> Sequence[str]:
+        """Those of `SPLITS` that the data have."""
+        return SPLITS
+
     @abc.abstractmethod
     def need(self, config: ConfigDict) -> memory.Need:
         """Returns the memory that training with a config takes on these data."""
