@@ -126,4 +126,10 @@ class ExamplesExperiment(Experiment):
         task: Any = self.task(model)
         for split in self.splits:
             score = self.score_split(task, split, lambda: None)
-            print(self.describe(split, score), flush=True)
+            lines = [self.describe(split, score), *self.details(split, score)]
+            print("\n".join(lines), flush=True)
+
+    def details(self, split: str, score: Any) -> list[str]:
+        """Returns indented lines on where the errors of a score are, if there is more to say."""
+        del split, score
+        return []
