@@ -55,8 +55,8 @@ class TrellisClassifier(keras.Model):
         permutation: the order in which to read the steps, a permutation of 0, ..., T - 1; it is
             part of the model, and saved and exported with it. None: as they come.
         readout: how many of the last valid steps' outputs the dense layer reads, side by side, the
-            oldest first. A shorter sequence has zeros before its first one. Over a trellis network
-            each of them costs nearly as much as the last one alone, until all steps are computed.
+            oldest first. A shorter sequence has zeros before its first one. Where a trellis network
+            computes few steps for the last output, two take nearly as long as all outputs.
         seed: integer that the model's dropout masks derive from; None: drawn at random.
         **kwargs: `name`, `dtype`, `trainable` of every Keras model. For one release, the arguments
             of 0.1 too: `TrellisClassifier(10, 130, depth=11, ...)` makes a `TrellisLayer`.
