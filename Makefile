@@ -24,8 +24,7 @@ setup: .venv/stamp
 
 train: setup
 	@$(BIN)/python -m trainers.lm --task=pydoc
-	@echo "A text that it writes:"
-	@$(BIN)/python -m trainers.generate --workdir=runs/pydoc-small
+	$(BIN)/python -m trainers.generate --workdir=runs/pydoc-small
 
 # Some machines write no bytecode. Each process that a test starts would compile all of our files anew.
 test: setup

@@ -3,8 +3,10 @@
 import os
 import sys
 
-# TensorFlow reads these during its import. Its warnings would drown the lines of a run.
-os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+# TensorFlow reads these during its import. Its warnings would drown the lines of a run; without a
+# driver for GPUs its errors, too, say nothing that its exceptions do not.
+_LEVEL = "2" if os.path.exists("/dev/nvidiactl") else "3"
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", _LEVEL)
 # Use oneDNN's matrix products. On CPUs without AVX-512 VNNI or AMX TensorFlow leaves them off, but
 # they are faster than its own there too (docs/notes/benchmarks.md).
 os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")

@@ -86,7 +86,7 @@ def _export() -> None:
             raise NotKeptError(str(error)) from error
         if stores.is_store(output):
             version = _sent(version, output)
-    print(f"{version}: see assets.extra/model_card.md there")
+    print(f"exported to {version}; assets.extra/model_card.md there describes it")
 
 
 def _written(export: _Export, path: epath.Path, folder: str) -> str:

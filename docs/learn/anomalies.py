@@ -2,10 +2,9 @@
 # # Find anomalies
 #
 # A network that has learned what usually comes next is surprised by what is unusual. Here it
-# reads a smartwatch, and learns five exercises of six people: at each sample it predicts what the
+# learns five exercises of six people from their smartwatches: at each sample it predicts what the
 # watch will read half a second later. Other people then do these exercises, and two that the
-# network has never seen. The surprise at each sample is the score, and it is computed as the
-# samples arrive.
+# network has never seen. The surprise at each sample is the score.
 #
 # The data come with the package `seglearn`, and are read by this repository's trainers: run it in
 # a clone, `python -m docs.learn.anomalies`.
@@ -31,8 +30,8 @@ AHEAD = 25  # samples, 50 a second
 # %% [markdown]
 # ## The data
 #
-# Windows of ten seconds, six channels. The training windows have no anomaly in them, so nothing
-# here learns from labels; they serve to score.
+# Windows of ten seconds, six channels. No training window has an anomaly in it: the labels serve
+# only to score.
 
 # %%
 data = series.ANOMALY.load(config.load("anomaly", "small"), None)
@@ -43,8 +42,9 @@ mean, deviation = np.array(data.facts.mean), np.array(data.facts.deviation)
 # %% [markdown]
 # ## The model
 #
-# It returns mean and log-variance of each channel, and is trained by the negative log-likelihood
-# of what came. It has an output at every step, where a trellis network is slower than an LSTM.
+# It returns the mean and the log-variance of each channel. Its loss is the negative
+# log-likelihood of what the watch then reads. It has an output at every step, where a trellis
+# network is slower than an LSTM.
 
 
 # %%
@@ -80,9 +80,9 @@ print(
 # ## New people
 #
 # The score of a recording is its mean surprise. Average precision is 1 if all anomalies have
-# higher scores than everything else; a score that says nothing has their share. The baseline is
-# the energy of the signal, for which nothing is trained. The four new people are the task's
-# validation and test people: nothing is chosen by them here.
+# higher scores than everything else, and the share of anomalies if the score says nothing. The
+# baseline is the energy of the signal. The four new people are the task's validation and test
+# people: no choice is made on them here.
 
 # %%
 recordings = [*data.recordings["validation"], *data.recordings["test"]]
@@ -103,14 +103,13 @@ for people in slice(half), slice(half, None), slice(None):
     )
 
 # %% [markdown]
-# The lines are of the first two people, of the next two, and of all four. They differ widely: two
-# people say little about a detector. `python -m trainers.series --task=anomaly` has the other
-# people and exercises ([Recordings](../howto/recordings.md)).
+# The lines are of the first two people, of the next two, and of all four. Two people say little
+# about a detector: [Recordings](../howto/recordings.md) has the other people and exercises.
 #
 # ## As the samples arrive
 #
-# The streamed model gives after each sample what the whole pass gives at that step. A detector on
-# a device keeps its last predictions, and compares them with what comes half a second later.
+# After each sample the streamed model returns what one pass returns at that step. A detector on a
+# device keeps its last predictions, and compares them with what comes half a second later.
 
 # %%
 streamed = StreamedModel(model)
@@ -131,5 +130,5 @@ rows[1].set_xlabel("seconds")
 pyplot.show()
 
 # %% [markdown]
-# For your own signals replace `windows`, `recordings` and the scaling. A threshold comes from
-# normal data: a high quantile of their scores, never from the anomalies that it is to find.
+# For your own signals replace `windows`, `recordings` and the scaling. Take the threshold from
+# normal data, as a high quantile of their scores, never from the anomalies that it is to find.

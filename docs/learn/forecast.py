@@ -1,10 +1,9 @@
 # %% [markdown]
 # # Forecast a series
 #
-# The air over Mauna Loa has been measured since 1958: 2,284 weeks of carbon dioxide, a trend with
-# a wave on it. We forecast the next 13 weeks by a network, by last year's change, and by a linear
-# regression. **The network loses to the regression here**, and the notebook shows how to find that
-# out.
+# Carbon dioxide over Mauna Loa, 2,284 weeks since 1958, is a trend with a wave on it. We forecast
+# the next 13 weeks by a network, by last year's change, and by a linear regression. **The network
+# loses to the regression here**, and the notebook shows how to find that out.
 #
 # The data come with the package `statsmodels`, and are read by this repository's trainers: run it
 # in a clone, `python -m docs.learn.forecast`.
@@ -28,9 +27,9 @@ AHEAD, YEAR = 13, 52
 # %% [markdown]
 # ## The data
 #
-# 59 weeks are missing. A gap is filled with the value before it, never with one after it: a
-# forecast must not see the future. The last nine years test, the seven before them choose, the
-# others train. A forecast belongs to a split only if all of its weeks do.
+# 59 weeks are missing. A gap is filled with the value before it: a forecast must not see the
+# future. The last nine years are for the test, the seven before them for validation, the others
+# for training. A forecast belongs to a split only if all of its weeks do.
 
 # %%
 series = co2.read()
@@ -75,8 +74,8 @@ score("ridge regression", linear.predict(lags))
 # %% [markdown]
 # ## Networks
 #
-# Both read two numbers a week, the change over a week and over a year, for 104 weeks, and have
-# about the same number of parameters and as much processor time.
+# Both read two numbers a week, the change over a week and over a year, for 104 weeks. They have
+# about the same number of parameters and the same CPU time.
 
 # %%
 changes = np.nan_to_num(co2.changes(values))
@@ -131,9 +130,8 @@ pyplot.show()
 
 # %% [markdown]
 # A trend and a wave leave little for a network to find: the regression has the smallest error in
-# the test years, and trains in a millisecond. A network pays where a series has more to tell than
-# its own last two years: many channels, many series, effects that are not linear. Always print
-# the naive forecast and a regression beside it.
+# the test years, and trains in a millisecond. A network pays with many channels, many series, or
+# effects that are not linear. Always print the naive forecast and a regression too.
 #
 # `python -m trainers.series --task=forecast` makes the same comparison from the command line, and
 # `--task=csv_numbers` trains on your own tables ([your own recordings](../howto/tables.md)).

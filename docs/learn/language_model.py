@@ -1,10 +1,9 @@
 # %% [markdown]
 # # A language model: train, export, serve
 #
-# Three commands train a word model on Python's own documentation, export it, and serve it. A
-# fourth process asks the server. This notebook trains for 150 steps and takes a
-# minute; `make train` trains the same model for a few minutes, and it then writes better text.
-# Run it in a clone.
+# Three commands train a word model on Python's own documentation, export it, and serve it; then
+# we query the server. This notebook trains for 150 steps and takes a minute; `make train` trains
+# the same model for a few minutes, and it then writes better text. Run it in a clone.
 
 # %%
 import json
@@ -32,10 +31,9 @@ def run(*command):
 # %% [markdown]
 # ## Train
 #
-# `small` is two stacked LSTMs that both read the input: on a text of this size they are ahead of
-# a trellis network with levels, which `--preset=small_levels` trains. The run's folder holds its
-# configuration, its curves and its weights, and the same command resumes it wherever it was
-# stopped.
+# `small` is two stacked LSTMs that both read the input: on a text of this size they are better
+# than a trellis network, which `--preset=small_levels` trains. The run's folder holds its
+# configuration, its curves and its weights. The same command resumes it.
 
 # %%
 run(
@@ -48,8 +46,8 @@ run(
 )
 
 # %% [markdown]
-# The perplexity is that of the whole test text, each word given all words before it. Above the
-# next commands stand the scores of other models that were trained to their end.
+# Perplexity: lower is better. The run prints the scores of other models too, those of models that
+# were trained to their end.
 #
 # ## Export
 #
@@ -71,7 +69,7 @@ for path in sorted(version.rglob("*")):
 # ## Serve
 #
 # `keras-trellis serve models/pydoc` answers at port 8000, and shows a page there; here we let it
-# choose a free port. It speaks the completions of OpenAI's API.
+# choose a free port. It speaks OpenAI's API for completions.
 
 # %%
 command = [

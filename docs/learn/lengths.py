@@ -2,9 +2,9 @@
 # # Classify text of many lengths
 #
 # Every character of Unicode has a name, such as *LATIN SMALL LETTER A WITH GRAVE*. From the words
-# of a name, mostly three to six, a model is to tell whether the character is a letter, a mark,
-# a number, a punctuation or a symbol. Names are padded to one length, and masks keep the padding
-# out. Python has the names and the answers, so that this needs the library alone: `python
+# of a name, mostly three to six, a model is to tell whether the character is a letter, a mark, a
+# number, punctuation or a symbol. Names are padded to one length, and masks keep the padding out.
+# Python has the names and the answers; this needs the library and matplotlib: `python
 # lengths.py`.
 
 # %%
@@ -51,8 +51,8 @@ pyplot.show()
 # ## The model
 #
 # `Embedding(mask_zero=True)` makes the mask, and the layer uses it as an LSTM does: a padded step
-# changes no state, and without `return_sequences` the output is the one after the last word. The
-# layer is wrapped by `Bidirectional`, so that names are read from both ends.
+# changes no state, and without `return_sequences` the output is the one after the last word.
+# `Bidirectional` reads names from both ends.
 
 
 # %%
@@ -89,13 +89,12 @@ guess = np.bincount(kinds).max() / len(kinds)
 print(f"The most frequent kind is right for {guess:.1%}.")
 
 # %% [markdown]
-# Callbacks, `Bidirectional`, saving and loading work as with Keras's own layers. The two layers
-# have about the same number of parameters. Names are short, and this is not where a trellis
-# network is ahead: take whichever you like.
+# Callbacks, `Bidirectional`, saving and loading work as with Keras's own layers. On short
+# sequences a trellis network is not ahead: take whichever layer you like.
 #
 # ## What a mask does
 #
-# Padding on the other side changes the ids' places, and no prediction.
+# Padding on the left moves the words and changes no prediction.
 
 # %%
 rolled = np.array([np.roll(row, np.count_nonzero(row == 0)) for row in new_names])

@@ -1,8 +1,8 @@
 # %% [markdown]
-# # From a watch's recordings to a device
-# Ten people did seven exercises with a smartwatch, 50 samples a second. A network learns from six
-# of them which exercise it is, is tried on the others, and reads a recording sample by sample, here
-# and in LiteRT, the runtime of phones: `python -m docs.learn.watch`, in the repository's root.
+# # Recognise exercises from a smartwatch, and stream them
+# Ten people did seven exercises with a smartwatch, 50 samples a second. Two networks learn from six
+# of them to tell the exercises apart. One then reads a recording sample by sample, here and in
+# LiteRT, the runtime of phones. Run it in a clone: `python -m docs.learn.watch`.
 
 # %%
 import os
@@ -29,7 +29,7 @@ batches = batches.shuffle(data.count).batch(32, drop_remainder=True)
 
 # %% [markdown]
 # Both networks have about the same number of parameters and the same CPU time. XLA compiles the
-# one that it makes faster. Nothing is chosen by the validation people, who are new people, too.
+# one that it makes faster. No choice is made on the validation people: they are new people, too.
 
 
 # %%
@@ -64,7 +64,7 @@ train(model := classifier(trellis), jit_compile=True)
 train(classifier(layers.GRU(149)), jit_compile=False)
 
 # %% [markdown]
-# After each sample the streamed model gives the answer that the whole pass gives to all so far.
+# After each sample the streamed model returns what one pass over all samples so far returns.
 
 # %%
 recording = data.recordings["test"][2]
@@ -87,7 +87,7 @@ folder = tempfile.mkdtemp()
 figure.savefig(f"{folder}/watch.png")
 
 # %% [markdown]
-# The cache goes in and comes out. The times, of calls from Python, do not depend on the weights.
+# Each call takes the cache and returns the next. The LSTM is not trained: time needs no weights.
 
 
 # %%

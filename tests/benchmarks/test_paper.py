@@ -41,9 +41,9 @@ def data_dir(tmp_path_factory):
 def config():
     values = configs.load("text", "small_levels")
     values.update(seed=3)
-    values.model.update(units=6, depth=3, embedding_units=4, output_units=4)
+    values.model.update(units=6, depth=2, embedding_units=4, output_units=4)
     values.model.update(
-        dilation_rate=(1, 2), dropout=0.1, weight_dropout=0.2, auxiliary_every=2
+        dilation_rate=(1, 2), dropout=0.1, weight_dropout=0.2, auxiliary_every=1
     )
     values.model.update(recurrent_dropout=0.1, output_dropout=0.1, auxiliary_weight=0.1)
     values.data.update(batch_size=2, window=6, horizon=2, history="carried")

@@ -1,4 +1,4 @@
-"""Writes the table of docs/reference/backends.md: property x layer x backend.
+"""Writes the table of docs/reference/backends.md: layer x backend, each with its properties.
 
     KERAS_BACKEND=jax python -m pytest tests/contract --junitxml=jax.xml
     python -m tests.contract.table tensorflow.xml jax.xml torch.xml
@@ -19,7 +19,7 @@ from tests import ROOT
 from tests.contract.registry import REGISTRY
 
 PAGE = ROOT / "docs/reference/backends.md"
-LETTERS = {"tensorflow": "T", "jax": "J", "torch": "P"}
+BACKENDS = {"tensorflow": "TensorFlow", "jax": "JAX", "torch": "torch"}
 PROPERTIES = {
     "plain form": ["the_fast_form_is_the_plain_one"],
     "graphs": ["eager_and_", "streaming_eagerly"],
@@ -33,11 +33,13 @@ PROPERTIES = {
     "files": ["configuration_is", "a_fresh_process_loads_it", "a_copy_learns"],
 }
 """The title of a property -> how the names of its tests begin."""
+LETTERS = dict(zip("abcdefghij", PROPERTIES, strict=True))
+"""What the table has for a property: ten columns are too wide for a phone."""
 
 _MARKED = re.compile("(?<=<!-- table -->\n).*(?=<!-- /table -->)", re.DOTALL)
 
 Table = dict[tuple[str, str], set[str]]
-"""(layer, property) -> the letters of the backends on which all its tests passed."""
+"""(layer, property) -> the backends on which all its tests passed."""
 
 
 def passed(path: pathlib.Path) -> Iterator[tuple[str, str, bool]]:
@@ -65,8 +67,11 @@ def read(page: str) -> Table:
     table: Table = {}
     for line in text.splitlines()[2:]:
         layer, *cells = [part.strip() for part in line.strip("|").split("|")]
-        for title, letters in zip(PROPERTIES, cells, strict=True):
-            table[layer.strip("`"), title] = set(letters.split())
+        columns = dict(zip(BACKENDS.values(), cells, strict=True))
+        for letter, title in LETTERS.items():
+            table[layer.strip("`"), title] = {
+                backend for backend, cell in columns.items() if letter in cell
+            }
     return table
 
 
@@ -74,22 +79,22 @@ def updated(table: Table, paths: Iterable[pathlib.Path]) -> Table:
     """Returns a table in which the backends with files say what these say."""
     ran: dict[tuple[str, str, str], bool] = {}
     for path in paths:
-        (letter,) = (
-            letter for name, letter in LETTERS.items() if path.stem.startswith(name)
+        (backend,) = (
+            title for name, title in BACKENDS.items() if path.stem.startswith(name)
         )
         for layer, title, success in passed(path):
-            place = layer, title, letter
+            place = layer, title, backend
             ran[place] = ran.get(place, True) and success
-    measured = {letter for *_, letter in ran}
+    measured = {backend for *_, backend in ran}
     places = [(layer, title) for layer in REGISTRY for title in PROPERTIES]
     return {
         place: {
-            letter
-            for letter in LETTERS.values()
+            backend
+            for backend in BACKENDS.values()
             if (
-                ran.get((*place, letter), False)
-                if letter in measured
-                else letter in table.get(place, set())
+                ran.get((*place, backend), False)
+                if backend in measured
+                else backend in table.get(place, set())
             )
         }
         for place in places
@@ -98,11 +103,14 @@ def updated(table: Table, paths: Iterable[pathlib.Path]) -> Table:
 
 def written(page: str, table: Table) -> str:
     """Returns a page with a table."""
-    lines = [f"| | {' | '.join(PROPERTIES)} |", "|---|" + "---|" * len(PROPERTIES)]
+    titles = BACKENDS.values()
+    lines = [f"| | {' | '.join(titles)} |", "|---|" + "---|" * len(titles)]
     for layer in REGISTRY:
         cells = (
-            " ".join(letter for letter in LETTERS.values() if letter in table[layer, t])
-            for t in PROPERTIES
+            "".join(
+                letter for letter, t in LETTERS.items() if backend in table[layer, t]
+            )
+            for backend in titles
         )
         lines.append(f"| `{layer}` | {' | '.join(cells)} |")
     return _MARKED.sub(lambda _: "\n".join([*lines, ""]), page)

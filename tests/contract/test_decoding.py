@@ -16,8 +16,9 @@ from keras_trellis import EquilibriumTrellisLayer, TrellisLayer, TrellisLM
 from keras_trellis.layers.sequence import SequenceLayer
 from keras_trellis.recurrent import IRCGRU
 from tests.contract import tensors
-from tests.contract.registry import CHANNELS, ENTRIES, IN_FLOAT32
+from tests.contract.registry import CHANNELS, ENTRIES
 
+pytestmark = tensors.not_in_float64_on_jax
 BATCH, STEPS, START = 3, 5, 0
 MASK = np.array([[1, 1, 1, 0, 0], [0, 1, 0, 1, 0], [1, 1, 1, 1, 1]], bool)
 # What the registry wraps in a `RecurrentLayer` is here by itself.
@@ -25,8 +26,6 @@ LAYERS = {
     name: entry
     for name, entry in ENTRIES.items()
     if issubclass(entry.cls, SequenceLayer) and not entry.graphs
-    # JAX's run in float32 has the others.
-    if tensors.BACKEND != "jax" or tensors.FLOAT == "float32" or name not in IN_FLOAT32
 }
 
 

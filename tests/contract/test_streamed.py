@@ -30,7 +30,10 @@ if ON_JAX and tensors.FLOAT == "float64":
     pytest.skip("done in float32", allow_module_level=True)
 
 # Of a model that is called with a mask and drops it.
-pytestmark = pytest.mark.filterwarnings("ignore:Layer .* does not support masking")
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:Layer .* does not support masking"),
+    tensors.not_in_float64_on_jax,
+]
 
 # JAX compiles for seconds: there one of each rule.
 OF_EACH_RULE = (

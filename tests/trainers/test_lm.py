@@ -111,7 +111,7 @@ def test_training_tells_its_size_and_its_result(trained):
 
 def test_training_ends_with_other_scores_and_what_to_do_next(trained, corpus, call):
     workdir, output = trained
-    _, end = output.split("\ntest perplexity, exact:\n")
+    _, end = re.split(r"\ntest perplexity, exact \(.*\):\n", output)
     own, unigram, saved, *commands = end.splitlines()
     exact = json.loads((workdir / "result.json").read_text())["scores"]["test"]["exact"]
     assert own.split() == [f"{exact['perplexity']:.2f}", "this", "run"]

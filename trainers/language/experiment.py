@@ -160,7 +160,8 @@ class LanguageExperiment(Experiment):
         rows.append((measure.text(measure.from_nats(nats)), unigram.TITLE))
         width = max(len(number) for number, _ in rows)
         lines = (f"  {number:<{width}}  {name}" for number, name in rows)
-        return (f"test {measure.name}, exact:", *lines)
+        protocol = "exact (each token given all before it that the model sees)"
+        return (f"test {measure.name}, {protocol}:", *lines)
 
 
 def evaluate(

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-TITLE = "a unigram model: how often each token occurs in the training text, plus one"
+TITLE = "a unigram model, which knows only how often each token occurs"
 _BLOCK = 1 << 20  # tokens; a corpus may not fit in memory
 
 

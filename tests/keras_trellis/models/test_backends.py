@@ -112,13 +112,14 @@ model.save("back.keras")
 
 
 def language_model(head):
-    layer = keras_trellis.TrellisLayer(5, 3, output_units=E, dilation_rate=(1, 2))
+    depth = 3 if head == "tied" else 1
+    layer = keras_trellis.TrellisLayer(5, depth, output_units=E, dilation_rate=(1, 2))
     model = keras_trellis.TrellisLM(
         V,
         layer,
         embedding_units=E,
         head=HEADS[head](),
-        auxiliary_every=2,
+        auxiliary_every=min(depth, 2),
         auxiliary_weight=0.3,
         activation_weight=2.0,
         temporal_weight=1.0,
@@ -135,14 +136,15 @@ def randomized(model):
 
 def language_answers(model, head, ids, targets):
     """Returns what the program looks at, and trains the model."""
-    before = {
-        "logits": model(ids),
-        "chunk": model.score(ids[:, :2], targets[:, :2])[0],
-        "terms": np.stack(model.loss_terms(ids, targets)[0]),
-        "greedy": model.generate(
-            ids, 16, temperature=0, stop_token_ids=[1], forbidden_ids=[2]
-        ),
-    }
+    before = {"logits": model(ids)}
+    if head == "tied":
+        before |= {
+            "chunk": model.score(ids[:, :2], targets[:, :2])[0],
+            "terms": np.stack(model.loss_terms(ids, targets)[0]),
+            "greedy": model.generate(
+                ids, 16, temperature=0, stop_token_ids=[1], forbidden_ids=[2]
+            ),
+        }
     model.compile(keras.optimizers.SGD(0.5))
     history = model.fit(ids, targets, epochs=3, shuffle=False, verbose=0).history
     after = {"losses": history["loss"], "table": model.embedding.embeddings.numpy()}

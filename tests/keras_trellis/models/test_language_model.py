@@ -12,7 +12,7 @@ import tensorflow as tf
 import keras_trellis
 from keras_trellis.models import passes
 
-V, UNITS, E, DEPTH, B, T = 13, 8, 5, 4, 3, 7
+V, UNITS, E, DEPTH, B, T = 13, 8, 5, 2, 3, 7
 DROPOUTS = {
     "embedding_dropout": 0.3,
     "dropout": 0.2,
@@ -21,7 +21,7 @@ DROPOUTS = {
     "output_dropout": 0.4,
 }
 WHOLE_LOSS = {
-    "auxiliary_every": 2,
+    "auxiliary_every": 1,
     "auxiliary_weight": 0.3,
     "activation_weight": 2.0,
     "temporal_weight": 1.0,
@@ -42,13 +42,13 @@ OF_THE_LAYER = {
 }
 
 
-def make(**arguments):
+def make(depth=DEPTH, **arguments):
     """A model in float64 with random variables."""
     arguments = {"embedding_units": E, "dtype": "float64", **arguments}
     of_layer = {name: arguments.pop(name) for name in OF_THE_LAYER & arguments.keys()}
     of_layer = {"output_units": E, **of_layer}
     of_layer |= {name: arguments[name] for name in {"dtype", "seed"} & arguments.keys()}
-    layer = keras_trellis.TrellisLayer(UNITS, DEPTH, name="trellis", **of_layer)
+    layer = keras_trellis.TrellisLayer(UNITS, depth, name="trellis", **of_layer)
     model = keras_trellis.TrellisLM(V, layer, **arguments)
     rng = np.random.default_rng(0)
     for variable in model.trainable_variables:
@@ -96,7 +96,8 @@ def nll_of(logits, targets):
 )
 def test_loss_terms_against_numpy(discard, counted_from, levels):
     """Loss = nll + lambda sum_levels nll + alpha mean(h^2) + beta mean((h_{t+1} - h_t)^2)."""
-    model = make(**WHOLE_LOSS, auxiliary_from=counted_from)
+    whole_loss = WHOLE_LOSS | {"auxiliary_every": 2, "auxiliary_from": counted_from}
+    model = make(4, **whole_loss)
     words = model.embedding(IDS)
     outputs, states, _ = model.trellis.propagate(words, discard=discard)
     inner = [
@@ -205,7 +206,7 @@ def test_loss_terms_of_a_head_against_its_distribution(head):
     model = make(head=HEADS[head](dtype="float64"), **WHOLE_LOSS)
     table = model.embedding.embeddings.numpy()
     outputs, _, auxiliary = model.trellis.propagate(
-        model.embedding(IDS), auxiliary_every=2, discard=2
+        model.embedding(IDS), auxiliary_every=1, discard=2
     )
     log_probs, of_levels = (
         model.head.log_probs(each, table) for each in (outputs, auxiliary)
@@ -723,12 +724,11 @@ tf.config.set_logical_device_configuration(
 def train(devices):
     strategy = tf.distribute.MirroredStrategy(devices)
     with strategy.scope():
-        head = keras_trellis.heads.AdaptiveSoftmax((5,), dtype="float64")
         layer = keras_trellis.TrellisLayer(
-            8, 2, output_units=5, dtype="float64", kernel_regularizer=keras.regularizers.L2(0.1))
+            8, 1, output_units=5, dtype="float64", kernel_regularizer=keras.regularizers.L2(0.1))
         model = keras_trellis.TrellisLM(
-            13, layer, embedding_units=5, auxiliary_every=2, auxiliary_weight=0.3,
-            activation_weight=2.0, temporal_weight=1.0, dtype="float64", head=head)
+            13, layer, embedding_units=5, auxiliary_every=1, auxiliary_weight=0.3,
+            activation_weight=2.0, temporal_weight=1.0, dtype="float64")
         rng = np.random.default_rng(0)
         for variable in model.trainable_variables:
             variable.assign(0.5 * rng.normal(size=variable.shape))
@@ -766,7 +766,7 @@ def test_receptive_field():
         ({"auxiliary_every": 0}, "`auxiliary_every`.*0"),
         (
             {"auxiliary_every": DEPTH + 1, "auxiliary_weight": 0.1},
-            "`auxiliary_every`.*5",
+            f"`auxiliary_every`.*{DEPTH + 1}",
         ),
         (
             {
@@ -774,7 +774,7 @@ def test_receptive_field():
                 "auxiliary_weight": 0.1,
                 "auxiliary_from": "top",
             },
-            "`auxiliary_every`.*below `depth`.*4",
+            f"`auxiliary_every`.*below `depth`.*{DEPTH}",
         ),
         ({"auxiliary_from": "left"}, "`auxiliary_from`.*left"),
         ({"auxiliary_weight": 0.1}, "`auxiliary_every`.*None"),
