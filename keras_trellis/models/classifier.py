@@ -13,7 +13,7 @@ from keras import ops
 from keras_trellis import arguments, heads
 from keras_trellis.backend import current as backend
 from keras_trellis.core import checks, dropout, masks
-from keras_trellis.core.convolution import masked, pad_left, zeros
+from keras_trellis.core.convolution import masked
 from keras_trellis.core.dropout import Rate, generator_for
 from keras_trellis.layers.sequence import serialized
 from keras_trellis.models import legacy, sequence_layer
@@ -54,9 +54,6 @@ class TrellisClassifier(keras.Model):
         output_dropout: rate at which logits are dropped.
         permutation: the order in which to read the steps, a permutation of 0, ..., T - 1; it is
             part of the model, and saved and exported with it. None: as they come.
-        readout: how many of the last valid steps' outputs the dense layer reads, side by side, the
-            oldest first. A shorter sequence has zeros before its first one. Where a trellis network
-            computes few steps for the last output, two take nearly as long as all outputs.
         seed: integer that the model's dropout masks derive from; None: drawn at random.
         **kwargs: `name`, `dtype`, `trainable` of every Keras model. For one release, the arguments
             of 0.1 too: `TrellisClassifier(10, 130, depth=11, ...)` makes a `TrellisLayer`.
@@ -96,7 +93,6 @@ class TrellisClassifier(keras.Model):
         dropout: float = 0.0,
         output_dropout: float = 0.0,
         permutation: Sequence[int] | None = None,
-        readout: int = 1,
         seed: int | None = None,
         **kwargs: Any,
     ) -> None:
@@ -105,12 +101,11 @@ class TrellisClassifier(keras.Model):
         self.dropout = dropout
         self.output_dropout = output_dropout
         self.permutation = _permutation(permutation)
-        self.readout = arguments.positive("readout", readout)
         self.seed = seed
         self.supports_masking = True
         self.seed_generator = generator_for(seed, self.dropout, self.output_dropout)
         self.trellis = sequence_layer.prepared(
-            trellis, "a classifier", returns_all=self.readout > 1
+            trellis, "a classifier", returns_all=False
         )
         self.dense = keras.layers.Dense(
             self.classes, dtype=self.dtype_policy, name="dense"
@@ -120,13 +115,12 @@ class TrellisClassifier(keras.Model):
         """Creates the variables for sequences `[B, T, p]`."""
         if not self.trellis.built:
             self.trellis.build(sequences_shape)
-        self.dense.build((None, self.readout * self.trellis.output_units))
+        self.dense.build((None, self.trellis.output_units))
 
     @property
     def receptive_field(self) -> int | None:
         """How many of the last steps a label depends on; None: all."""
-        reach = self.trellis.receptive_field
-        return None if reach is None else reach + self.readout - 1
+        return self.trellis.receptive_field
 
     def compute_loss(
         self,
@@ -195,8 +189,9 @@ class TrellisClassifier(keras.Model):
         drops = training and (self.dropout or self.output_dropout)
         seed = dropout.next_seed(self.seed_generator) if drops else None
         sequences = _drop("elements", sequences, self.dropout, seed)
-        features = self._features(sequences, mask, training, depth)
-        logits = heads.at_least_float32(self.dense(features))
+        how = sequence_layer.depth_argument(self.trellis, depth)
+        outputs = self.trellis(sequences, mask=mask, training=training, **how)
+        logits = heads.at_least_float32(self.dense(outputs))
         return _drop("logits", logits, self.output_dropout, seed)
 
     def compute_output_shape(self, input_shape: Sequence[int | None]) -> tuple:
@@ -215,7 +210,6 @@ class TrellisClassifier(keras.Model):
             "dropout": self.dropout,
             "output_dropout": self.output_dropout,
             "permutation": None if self.permutation is None else list(self.permutation),
-            "readout": self.readout,
             "seed": self.seed,
         }
 
@@ -225,26 +219,6 @@ class TrellisClassifier(keras.Model):
     ) -> TrellisClassifier:
         """Makes a model of its config, also of one that 0.1 saved."""
         return super().from_config(legacy.composed(cls, config), custom_objects)
-
-    def _features(
-        self, sequences: Tensor, mask: Any, training: bool, depth: int | None
-    ) -> Tensor:
-        """Returns what the dense layer reads, `[B, readout * output_units]`."""
-        how = {"mask": mask, "training": training}
-        if self.readout == 1:
-            how |= sequence_layer.depth_argument(self.trellis, depth)
-            return self.trellis(sequences, **how)
-        discard, plan = 0, None
-        if mask is not None:
-            plan = masks.packing(masks.flat(mask))
-        elif sequences.shape[1] is not None:
-            discard = max(0, sequences.shape[1] - self.readout)
-        how |= {"discard": discard, "depth": depth}
-        outputs, *_ = sequence_layer.run(self.trellis, sequences, **how)
-        before = zeros(outputs, self.readout, self.trellis.output_units)
-        padded = pad_left(before, masks.pack(outputs, plan))
-        last = masks.last_valid_steps(padded, self.readout, plan)
-        return ops.reshape(last, [-1, self.readout * self.trellis.output_units])
 
     def _ordered(self, steps: Tensor) -> Tensor:
         """Puts `[B, T, ...]` in the order of the permutation."""

@@ -192,11 +192,10 @@ def test_a_damaged_record_of_the_data_is_named(
 
 
 def test_a_gru_is_trained_evaluated_and_exported(folder, call, tmp_path):
-    """Of several outputs; the run leaves the test data to the evaluation."""
+    """The run leaves the test data to the evaluation."""
     place = (f"--workdir={tmp_path}/run", f"--data_dir={folder}")
     chosen = (
         "--config.model.layer=gru",
-        "--config.model.readout=3",
         "--config.training.epochs=1",
         "--config.evaluation.test=False",
     )

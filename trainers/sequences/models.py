@@ -55,7 +55,6 @@ def classifier(
         dropout=config.model.dropout,
         output_dropout=config.model.output_dropout,
         permutation=permutation,
-        readout=_readout(config),
         seed=config.seed,
         dtype=config.model.dtype,
     )
@@ -120,8 +119,7 @@ def parameters(config: ConfigDict, inputs: int, outputs: int) -> int:
         inputs: channels of the sequences.
         outputs: channels of the output.
     """
-    features = _readout(config) * _units(config)
-    return layer_parameters(config, inputs) + (features + 1) * outputs
+    return layer_parameters(config, inputs) + (_units(config) + 1) * outputs
 
 
 def layer_parameters(config: ConfigDict, inputs: int) -> int:
@@ -145,15 +143,9 @@ def need(
         every_step: whether each time step has an output; else the last one has it.
     """
     layer = LAYERS[config.model.layer]
-    last_only = not every_step and _readout(config) == 1
-    batch = Batch(config.data.batch_size, steps, last_only)
+    batch = Batch(config.data.batch_size, steps, last_only=not every_step)
     about = layer.activations(config.model, batch).about
     return memory.training(config, parameters(config, inputs, outputs), 0, about)
-
-
-def _readout(config: ConfigDict) -> int:
-    """Returns how many of the last steps' outputs are read; tasks on images alone have a choice."""
-    return config.model.get("readout", 1)
 
 
 def _units(config: ConfigDict) -> int:

@@ -154,8 +154,6 @@ _BY_KIND: dict[type[Task], dict[str, Field]] = {
     ImageTask: {
         # 0: all images train, and the last epoch's weights are the run's.
         "data.validation": integer(0),
-        # How many of the last steps' outputs the classes are read from.
-        "model.readout": COUNT._replace(default=1),
         # The share of each training label that all classes get, in equal parts (Szegedy et al.,
         # 2016). Scores are without it.
         "training.label_smoothing": RATE._replace(default=0.0),

@@ -149,10 +149,6 @@ class Classified(Cached):
             raise NotStreamableError(
                 "reads the steps in another order than they come in"
             )
-        if layer.readout > 1:
-            raise NotStreamableError(
-                f"reads the last {layer.readout} outputs together (readout={layer.readout})"
-            )
         self._returns_all = False
 
     def streaming_layer(self, steps: int | None) -> Any:

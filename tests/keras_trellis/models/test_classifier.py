@@ -15,14 +15,7 @@ ORDER = (3, 1, 7, 0, 2, 6, 5, 4)
 def make(**arguments):
     """A classifier in float64 whose variables are random."""
     of_model = {"dtype": "float64"}
-    for name in (
-        "dropout",
-        "dtype",
-        "output_dropout",
-        "permutation",
-        "readout",
-        "seed",
-    ):
+    for name in ("dropout", "dtype", "output_dropout", "permutation", "seed"):
         if name in arguments:
             of_model[name] = arguments.pop(name)
     arguments = dict(depth=3, dilation_rate=(1, 2, 4), output_units=CLASSES) | arguments
@@ -54,27 +47,6 @@ def test_it_is_the_dense_layer_of_the_last_output():
     expected = outputs @ np.asarray(model.dense.kernel) + np.asarray(model.dense.bias)
     np.testing.assert_allclose(model(x), expected, rtol=1e-12)
     assert model.receptive_field == 8
-
-
-@pytest.mark.parametrize("valid", [STEPS, 5, 2])
-def test_a_readout_is_the_last_outputs_side_by_side(valid):
-    """They are those of valid steps, with zeros before the first of them."""
-    model, x = make(readout=3), draw()
-    mask = np.tile(np.arange(STEPS) < valid, (3, 1))
-    mask = np.random.default_rng(2).permuted(mask, axis=1)
-    plain = make()
-    plain.trellis.return_sequences = True
-    features = []
-    for row in range(3):
-        outputs = np.asarray(plain.trellis(x[row : row + 1, mask[row]]))[0]
-        features.append(np.concatenate([np.zeros((3, CLASSES)), outputs])[-3:].ravel())
-    expected = features @ np.asarray(model.dense.kernel) + np.asarray(model.dense.bias)
-    x = np.where(mask[..., None], x, np.nan)
-    given = {} if valid == STEPS else {"mask": mask}
-    np.testing.assert_allclose(model(x, **given), expected, rtol=1e-12)
-    assert model.receptive_field == 10
-    again = TrellisClassifier.from_config(model.get_config())
-    assert again.readout == 3
 
 
 def test_input_dropout_drops_elements():

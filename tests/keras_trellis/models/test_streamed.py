@@ -92,10 +92,6 @@ REFUSED = [
         "another order",
         lambda x: TrellisClassifier(2, TrellisLayer(4, 2), permutation=range(8))(x),
     ),
-    (
-        r"the last 2 outputs together \(readout=2\)",
-        lambda x: TrellisClassifier(2, TrellisLayer(4, 2), readout=2)(x),
-    ),
     ("a constant for each", lambda x: x * np.ones([8, 4], "float32")),
     ("not known whether", lambda x: ops.flip(x, axis=1)),
     ("may have to wait", lambda x: x[:, 2:]),

@@ -88,7 +88,6 @@ BAD = {
     "model.gate": NO_NAME,
     "model.head": NO_NAME,
     "model.units": NO_COUNT,
-    "model.readout": NO_COUNT,
     "model.depth": NO_COUNT,
     "model.dtype": NO_NAME,
     "model.layer_dropout": NO_RATE_NOR_NONE,

@@ -103,9 +103,8 @@ def test_the_parameters_of_a_language_model_are_those_of_what_is_built(
 
 @pytest.mark.parametrize("layer", LAYERS)
 def test_the_parameters_of_a_classifier_are_those_of_what_is_built(layer):
-    """Two outputs are read out; a dense layer is before a layer that needs one."""
+    """A dense layer is before a layer that needs one."""
     config = drawn(np.random.default_rng(4), ("seq_mnist", "small"), layer=layer)
-    config.model.readout = 2
     if _is_square(layer):
         config.model.embedding_units = config.model.units
     model = sequence_models.classifier(config, (30, 3), classes=7)
