@@ -160,7 +160,7 @@ def _check_smoothing(config: ConfigDict) -> None:
     smoothing = config.training.label_smoothing
     if smoothing:
         raise ValueError(
-            "`config.training.label_smoothing` must be 0.0, for the authors' code has nothing else. "
+            "`config.training.label_smoothing` must be 0.0, as in the authors' code. "
             f"Received: config.training.label_smoothing={smoothing!r}"
         )
 
