@@ -74,20 +74,23 @@ ALGORITHMS = {
 # 13,100 and 15,600 ms. So it makes the TCN, whose dropout it draws slowly: 4,440 ms in place of
 # 341. docs/studies/step_time.py measures them.
 _UNDROPPED = dict(recurrent_dropout=0.0)
+# An SRU has as many channels in as out: a dense layer makes them of the input's.
+_SQUARE = dict(units=64, output_units=64, embedding_units=64)
 IMAGES = {
     "lstm": _with(_layer("lstm", layers=1, **_WHOLE, **_UNDROPPED), 2e-3),
     "gru": _with(_layer("gru", layers=1, **_WHOLE, **_UNDROPPED), 2e-3),
     "tcn": _with(_long_tcn(7), 2e-3),
     "transformer": _with(_long_attention(256), 1e-3),
+    "sru": _with(
+        _layer("sru", layers=2, **_SQUARE, **_UNDROPPED), 2e-3, jit_compile=True
+    ),
 }
 
 # For recordings of some hundred steps. The rates are not tried here. Milliseconds of a training
 # step over windows of 512 steps, with XLA and without: LSTM 336 and 128, GRU 406 and 165, TCN 171
 # and 29, SRU 90 and 163, the trellis network 10 and 21, by
 # `python -m docs.studies.step_time --task=watch --layers=lstm,gru,tcn,sru` on one thread beside
-# other work. A Transformer is not measured. An SRU has as many channels in as out: a dense layer
-# makes them of the recording's.
-_SQUARE = dict(units=64, output_units=64, embedding_units=64)
+# other work. A Transformer is not measured.
 SERIES = {
     "lstm": _with(_layer("lstm", layers=1, **_WHOLE, **_UNDROPPED), 4e-3),
     "gru": _with(_layer("gru", layers=1, **_WHOLE, **_UNDROPPED), 4e-3),

@@ -97,6 +97,20 @@ def small() -> dict:
     return config
 
 
+def medium() -> dict:
+    """At most 75 minutes of two CPU cores; every value ours, and not yet chosen by trials.
+
+    `small` overfits: it has 99.3 % of the training images with dropout on, and 97.6 % of the
+    validation images. So this is wider, with more dropout, and averages its last weights.
+    """
+    config = small()
+    config["model"].update(units=160, recurrent_dropout=0.3)
+    config["schedule"].update(epochs=(), average_after=34)
+    # 860 steps read the 55,000 images once, so that a part of the run is a pass over them.
+    config["training"].update(epochs=40, steps=40 * 860)
+    return config
+
+
 def paper_tensorized() -> dict:
     """The tensorized LSTM of He et al. (2017), a square of 5 x 5 places with channel normalisation.
 
@@ -139,7 +153,8 @@ PRESETS = {
     "released": released,
     "small": small,
 }
-TENSORIZED = {
+MNIST = {
+    "medium": medium,
     "paper_tensorized": paper_tensorized,
     "small_tensorized": small_tensorized,
 }

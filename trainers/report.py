@@ -192,6 +192,10 @@ def _section(task: Task, runs: Sequence[Run]) -> str:
     rows += [_published_cells("*quoted*", task, result) for result in task.quoted]
     section = f"## {task.name}: {task.measure.name}\n\n{pages.markdown(titles, rows)}\n"
     for run in runs:
+        if run.config.get("data", {}).get("validation") == 0:
+            section += (
+                f"\n{run.name} trained on all training data, without validation.\n"
+            )
         # A note on config values that a run did not have from its first step.
         if changes := [str(change) for change in run.changes if change.affects_steps]:
             section += (

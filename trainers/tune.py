@@ -45,7 +45,8 @@ flags.DEFINE_float(
 flags.DEFINE_integer(
     "parameters",
     None,
-    "The number of parameters of each model. Default: the preset's.",
+    "The number of parameters of each model. Default: the preset's, or those of the trial's "
+    "model.units, if the task's search space has them.",
     1,
 )
 flags.DEFINE_integer("threads", 1, "Threads of a process.", 1, 1024)

@@ -146,12 +146,23 @@ def comparable(config: ConfigDict, steps: int) -> ConfigDict:
     task = registry.get(config.task)
     if isinstance(task, ImageTask):
         _check_outputs(model, len(task.images.classes))
+        _check_smoothing(config)
     else:
         model.untrained_input_id = -1
         model.auxiliary_from = "bottom"
     model.dtype = "float64"  # the weights are compared to the last digits
     config.training.epochs = steps  # each epoch has at least one step
     return config
+
+
+def _check_smoothing(config: ConfigDict) -> None:
+    """Raises ValueError if labels are smoothed."""
+    smoothing = config.training.label_smoothing
+    if smoothing:
+        raise ValueError(
+            "`config.training.label_smoothing` must be 0.0, as in the authors' code. "
+            f"Received: config.training.label_smoothing={smoothing!r}"
+        )
 
 
 def _check_outputs(model: ConfigDict, classes: int) -> None:

@@ -10,7 +10,8 @@ from benchmarks.paper.lowering import Lowering, small, sums
 from trainers.data import shuffling
 from trainers.sequences import modeling, models
 from trainers.tasks import sequences
-from trainers.training import runs, schedules
+from trainers.training import schedules
+from trainers.training.experiment import SPLITS
 from trainers.training.trainer import Trainer
 
 
@@ -28,6 +29,11 @@ class ExamplesRecipe:
     """
 
     def __init__(self, config: ml_collections.ConfigDict, data_dir: str | None) -> None:
+        if config.data.validation == 0:
+            raise ValueError(
+                "`config.data.validation` must be at least 1: a program chooses the best weights "
+                "by it. Received: config.data.validation=0"
+            )
         self._data = sequences.load(config, data_dir)
         model = models.build(config, self._data)
         self.task = modeling.SequenceModeling(model, config, self._data)
@@ -69,7 +75,7 @@ class ExamplesRecipe:
             return (sums(scored, *scores),)
 
         arrays = {}
-        for split in runs.SPLITS:
+        for split in SPLITS:
             pieces = self._pieces(*getattr(self._data, split))
             arrays |= lowering.add_scoring("examples", split, score, pieces)
         return arrays

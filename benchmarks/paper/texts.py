@@ -10,7 +10,8 @@ import tensorflow as tf
 from benchmarks.paper.lowering import Lowering, small, states, sums
 from trainers.data import streams
 from trainers.language import evaluation, experiment, modeling, models
-from trainers.training import runs, schedules
+from trainers.training import schedules
+from trainers.training.experiment import SPLITS
 from trainers.training.trainer import Trainer
 
 
@@ -38,7 +39,7 @@ class TextRecipe:
         )
         self._config = config
         self._train = corpus.train
-        self._scored = {split: getattr(corpus, split) for split in runs.SPLITS}
+        self._scored = {split: getattr(corpus, split) for split in SPLITS}
 
     def lower_training(
         self, lowering: Lowering, trainer: Trainer

@@ -26,6 +26,7 @@ from trainers.language import evaluation
 from trainers.language import experiment as language_runs
 from trainers.tasks import registry
 from trainers.training import runs
+from trainers.training.experiment import SPLITS
 
 FLAGS = flags.FLAGS
 flags.DEFINE_integer("epochs", 2, "How long both are trained on.", 1)
@@ -54,7 +55,7 @@ class TrainedOn(language_runs.LanguageExperiment):
         measure = registry.language(config.task).measure
         evaluator = evaluation.Evaluator(self.build(), config.data, config.evaluation)
         scores = []
-        for split in runs.SPLITS:
+        for split in SPLITS:
             score = {"exact": evaluator.exact(getattr(self._corpus, split))}
             scores.append(evaluation.describe(split, score, measure))
         return f"{name}: {'; '.join(scores)}"

@@ -56,6 +56,11 @@ def trained(folder, tmp_path_factory, forks):
     return workdir, done.stdout
 
 
+def scores_of(output):
+    """The lines of an evaluation without those of classes."""
+    return [line for line in output.splitlines() if not line.startswith("  ")]
+
+
 def test_training_tells_its_size_and_its_result(trained):
     workdir, output = trained
     assert (
@@ -85,6 +90,15 @@ def test_training_tells_its_size_and_its_result(trained):
     assert content.getvalue().startswith(b"\x89PNG")
 
 
+def test_the_most_frequent_errors_are_told():
+    matrix = np.array([[9, 0, 1], [0, 5, 5], [2, 0, 0]])
+    right, wrong = sequence_runs.error_lines(matrix, "abc")
+    assert right == "right by class: a: 90.00%, b: 50.00%, c: 0.00%"
+    told = "b taken for c: 5, c taken for a: 2, a taken for c: 1"
+    assert wrong == f"most frequent errors: {told}"
+    assert len(sequence_runs.error_lines(np.eye(3), "abc")) == 1
+
+
 def test_the_report_has_the_run(trained, tmp_path, forks):
     workdir, _ = trained
     done = forks.run("-m", "trainers.report", workdir, f"--output={tmp_path}")
@@ -101,9 +115,18 @@ def test_evaluation_is_that_of_the_end_and_a_finished_run_is_told(
 ):
     workdir, output = trained
     place = (f"--workdir={workdir}", f"--data_dir={folder}")
-    lines = call("--mode=evaluate", *place).splitlines()
-    assert calls.summary(output).split(": ", 1)[1] == "; ".join(lines)
-    assert call(*place, program=evaluate).splitlines() == lines
+    evaluated = call("--mode=evaluate", *place)
+    assert calls.summary(output).split(": ", 1)[1] == "; ".join(scores_of(evaluated))
+    assert call(*place, program=evaluate) == evaluated
+    lines = [line for line in evaluated.splitlines() if line.startswith("  right")]
+    result = json.loads((workdir / "result.json").read_text())
+    for line, scores in zip(lines, result["scores"].values(), strict=True):
+        confusion = np.array(scores["exact"]["confusion"])
+        rows = enumerate(zip(confusion, confusion.sum(axis=1), strict=True))
+        shares = [f"{n}: {row[n] / count:.2%}" for n, (row, count) in rows if count]
+        expected = ", ".join(shares)
+        assert line == f"  right by class: {expected}"
+    assert f"\ntest, right by class: {expected}\n" in output
     assert "holds a finished run" in call("--task=permuted_mnist", *SMALL, *place)
 
 
@@ -169,16 +192,52 @@ def test_a_damaged_record_of_the_data_is_named(
 
 
 def test_a_gru_is_trained_evaluated_and_exported(folder, call, tmp_path):
+    """The run leaves the test data to the evaluation."""
     place = (f"--workdir={tmp_path}/run", f"--data_dir={folder}")
-    chosen = ("--config.model.layer=gru", "--config.training.epochs=1")
+    chosen = (
+        "--config.model.layer=gru",
+        "--config.training.epochs=1",
+        "--config.evaluation.test=False",
+    )
     output = call("--task=seq_mnist", *SMALL, *chosen, *place)
     assert (
         re.search(r"of 784 steps; [\d,]+ parameters\n", output)
         and "warning" not in output
     )
-    assert "; ".join(call("--mode=evaluate", *place).splitlines()) in output
+    result = json.loads((tmp_path / "run" / "result.json").read_text())
+    assert list(result["scores"]) == ["validation"]
+    validation, test = scores_of(call("--mode=evaluate", *place))
+    assert calls.summary(output).endswith(f": {validation}")
+    assert "\nvalidation, right by class: " in output
+    assert test.startswith("test accuracy: ")
     export = (place[0], f"--output={tmp_path}/served")
     assert "model_card" in call(*export, program=export_command)
+
+
+def test_all_images_train_and_the_weights_are_those_of_the_end(folder, call, tmp_path):
+    place = (f"--workdir={tmp_path}/run", f"--data_dir={folder}")
+    chosen = (
+        "--config.model.depth=2",
+        "--config.data.validation=0",
+        "--config.training.epochs=2",
+        "--config.training.label_smoothing=0.1",
+        "--config.schedule.average_after=1",
+    )
+    output = call("--task=seq_mnist", *SMALL, *chosen, *place)
+    assert "60 training sequences of 784 steps" in output
+    assert "no validation images, so that the last epoch is kept" in output
+    (line,) = [line for line in output.splitlines() if line.startswith("last of")]
+    said, _, scores = line.partition(": ")
+    assert said == "last of epoch 2, without validation data"
+    assert scores_of(call("--mode=evaluate", *place)) == [scores]
+    assert "holds a finished run" in call("--task=seq_mnist", *SMALL, *chosen, *place)
+    result = json.loads((tmp_path / "run" / "result.json").read_text())
+    assert (list(result["scores"]), result["best_epoch"]) == (["test"], 2)
+    table = report.table(report.read_runs([f"{tmp_path}/run"]))
+    assert "run trained on all training data, without validation." in table
+    rounded = (place[0], f"--output={tmp_path}/served", "--precision=float16")
+    error = call(*rounded, status=2, program=export_command)
+    assert "--precision must be float32" in error
 
 
 def test_an_algorithm_is_learned_from_examples_that_are_new(call, tmp_path):

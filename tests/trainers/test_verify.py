@@ -280,6 +280,11 @@ def test_what_the_authors_have_not_is_refused():
         ValueError, match="`config.model.groups` must be 1, .* Received: .*=2"
     ):
         verify.comparable(config, 1)
+    config = configs.load("seq_mnist", "released")
+    with config.unlocked():
+        config.training.label_smoothing = 0.1
+    with pytest.raises(ValueError, match="`config.training.label_smoothing` must be 0"):
+        verify.comparable(config, 1)
     for preset in ("small", "small_lstm"):  # of infinite depth; an LSTM
         with pytest.raises(ValueError, match="`config.model.layer` must be 'trellis'"):
             verify.comparable(configs.load("ptb", preset), 1)

@@ -28,7 +28,7 @@ from trainers.sequences import layer
 from trainers.tasks import corpora, provenance, registry
 from trainers.tasks.task import LanguageTask
 from trainers.training import checkpoints, memory, runs
-from trainers.training.experiment import Check, Experiment, Scores
+from trainers.training.experiment import SPLITS, Check, Experiment, Scores
 from trainers.training.workdir import RESTORE, WorkdirError, read_record
 
 VOCABULARY, CORPUS = "vocabulary.txt", "corpus.json"
@@ -63,7 +63,7 @@ class LanguageExperiment(Experiment):
         self._words = self._corpus.vocabulary.size
         name = f"the training text ({self._corpus.labels['train']})"
         modeling.check_training_text(name, len(self._corpus.train), config.data)
-        for split in runs.SPLITS:
+        for split in SPLITS:
             name = f"the {split} text ({self._corpus.labels[split]})"
             tokens = len(getattr(self._corpus, split))
             evaluation.check_text(name, tokens, config.data, config.evaluation)
@@ -193,7 +193,7 @@ def evaluate(
     chunk = config.evaluation.exact_chunk
     numbers = compared.Compared(task, corpus)
     adaptive = adaptation.AdaptiveEvaluator(model, corpus.train, chunk, dynamic, cache)
-    for split in runs.SPLITS:
+    for split in SPLITS:
         ids = getattr(corpus, split)
         scores = {protocol: evaluator.score(protocol, ids) for protocol in protocols}
         if dynamic or cache:
@@ -356,7 +356,7 @@ def keep_corpus(path: epath.Path, corpus: corpora.Corpus) -> None:
     if not files.exists(path / VOCABULARY):
         corpus.vocabulary.save(path / VOCABULARY)
     if not files.exists(path / CORPUS):
-        texts = {split: getattr(corpus, split) for split in runs.SPLITS}
+        texts = {split: getattr(corpus, split) for split in SPLITS}
         unknown = corpus.vocabulary.unknown_id
         record = {
             "sha256": dict(corpus.checksums),

@@ -13,6 +13,7 @@ class Adam(Optimizer):
     Args:
         learning_rate: the learning rate.
         weight_decay: the coefficient of the variable in the gradient (not AdamW's).
+        averages: as for `Optimizer`.
         steps: as for `Optimizer`.
         scales: as for `Optimizer`.
     """
@@ -21,7 +22,7 @@ class Adam(Optimizer):
     torch_name = "Adam"
     beta_1, beta_2, epsilon = 0.9, 0.999, 1e-8
 
-    def update_step(self, gradient: Any, variable: Any, learning_rate: Any) -> None:
+    def update_variable(self, gradient: Any, variable: Any, learning_rate: Any) -> None:
         """Updates one variable in one pass over memory."""
         # Use float64, since 1 - 0.999 loses four digits in float32. The fused kernel adds epsilon
         # before its corrections; with these arguments the result is that of the equation.

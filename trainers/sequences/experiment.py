@@ -20,10 +20,11 @@ from trainers.tasks.measures import Measure
 from trainers.tasks.task import ImageTask
 from trainers.training import checkpoints, examples, memory, runs
 from trainers.training.examples import ExamplesExperiment
-from trainers.training.experiment import PROTOCOL, Check, Scores
+from trainers.training.experiment import PROTOCOL, SPLITS, Check, Scores
 from trainers.training.workdir import RESTORE, WorkdirError, read_record
 
 CONFUSION = "confusion.png"
+_SHOWN_ERRORS = 5
 
 
 class SequenceExperiment(ExamplesExperiment):
@@ -54,6 +55,11 @@ class SequenceExperiment(ExamplesExperiment):
         _, *self._shape = self._data.train.inputs.shape
         self.check_batch_size()
 
+    @property
+    def splits(self) -> Sequence[str]:
+        """Those of `SPLITS` that have examples."""
+        return [split for split in SPLITS if len(getattr(self._data, split).inputs)]
+
     def need(self, config: ConfigDict) -> memory.Need:
         """Returns the memory that training on these data takes."""
         steps, channels = self._shape
@@ -82,6 +88,8 @@ class SequenceExperiment(ExamplesExperiment):
         reach = models.sequence_layer(model).receptive_field
         line = f"{self._data.summary} of {steps:,} steps; "
         line += f"{runs.parameters(model):,} parameters"
+        if "validation" not in self.splits:
+            line += "; no validation images, so that the last epoch is kept"
         if reach is None:
             return line
         line += f"; receptive field {reach:,} steps"
@@ -94,11 +102,17 @@ class SequenceExperiment(ExamplesExperiment):
         return describe(self._measure, split, score)
 
     def complete(self, scores: Scores, task: Any, check: Check) -> Scores:
-        """Draws the confusion matrix of test data."""
-        matrix = scores.values.get("test", {}).get(PROTOCOL, {}).get("confusion")
-        if matrix is None:
+        """Tells the errors on the last split that is scored, and draws those on test data."""
+        classes = self._data.classes
+        if not classes:
             return scores
-        picture = draw_confusion(np.array(matrix), self._data.classes)
+        *_, (split, numbers) = scores.values.items()
+        matrix = np.array(numbers[PROTOCOL]["confusion"])
+        lines = [f"{split}, {line}" for line in error_lines(matrix, classes)]
+        scores = scores._replace(beside=tuple(lines))
+        if split != "test":
+            return scores
+        picture = draw_confusion(matrix, classes)
         return scores._replace(pictures={CONFUSION: picture})
 
     def advice(self) -> list[str]:
@@ -106,7 +120,7 @@ class SequenceExperiment(ExamplesExperiment):
         return layer.advice(self._config)
 
     def numbers(self, split: str, score: Score) -> dict[str, dict[str, Any]]:
-        """Returns the numbers of a score; that of test data has a confusion matrix."""
+        """Returns the numbers of a score; of classes with their confusion matrix."""
         numbers = {
             "loss": score.loss,
             self._measure.counted: score.targets,
@@ -115,11 +129,20 @@ class SequenceExperiment(ExamplesExperiment):
         if score.right_answers is not None:
             numbers["right_answers"] = 100 * score.right_answers
         numbers |= {metric.name: value for metric, value in score.metrics.items()}
-        if self._data.classes and split == "test":
-            targets, classes = self._data.test.targets, self._data.outputs
-            matrix = tf.math.confusion_matrix(targets, score.predictions, classes)
-            numbers["confusion"] = matrix.numpy().tolist()
+        if self._data.classes:
+            numbers["confusion"] = self._confusion(split, score).tolist()
         return {PROTOCOL: numbers}
+
+    def details(self, split: str, score: Score) -> list[str]:
+        """Returns the lines of `error_lines` for a task with classes."""
+        if not self._data.classes:
+            return []
+        lines = error_lines(self._confusion(split, score), self._data.classes)
+        return [f"  {line}" for line in lines]
+
+    def _confusion(self, split: str, score: Score) -> np.ndarray:
+        targets, classes = getattr(self._data, split).targets, self._data.outputs
+        return tf.math.confusion_matrix(targets, score.predictions, classes).numpy()
 
 
 def evaluate(path: epath.Path, data_dir: str | None) -> None:
@@ -156,6 +179,11 @@ def export(path: epath.Path, options: runs.ExportOptions) -> str:
         raise ValueError(
             "what is served classifies images, "
             f"{', '.join(registry.by_kind(ImageTask))}. Received: a run of {config.task}, in {path}"
+        )
+    if not config.data.validation and options.precision != "float32":
+        raise ValueError(
+            f"--precision must be float32 for {path}, a run without the validation images that a "
+            f"lower one is scored on. Received: --precision={options.precision}"
         )
     source, shape = task.images, task.images.sequence_shape
     memory.check_weights(models.parameters(config, shape[-1], len(source.classes)))
@@ -204,6 +232,31 @@ def describe(measure: Measure, split: str, score: Score) -> str:
         parts.append(f"{score.right_answers:.2%} of the answers right")
     parts += [metric.format(value) for metric, value in score.metrics.items()]
     return ", ".join(parts)
+
+
+def error_lines(matrix: np.ndarray, classes: Sequence[str]) -> list[str]:
+    """Returns lines: how much of each class is right, if there is any; the most frequent errors.
+
+    Args:
+        matrix: counts `[classes, classes]`, a row for each true class.
+        classes: their names.
+    """
+    right = [
+        f"{name}: {row[place] / row.sum():.2%}"
+        for place, (name, row) in enumerate(zip(classes, matrix, strict=True))
+        if row.sum()
+    ]
+    errors = np.where(np.eye(len(classes), dtype=bool), 0, matrix)
+    places = np.argsort(-errors, axis=None, kind="stable")[:_SHOWN_ERRORS]
+    wrong = [
+        f"{classes[row]} taken for {classes[column]}: {errors[row, column]}"
+        for row, column in zip(*np.unravel_index(places, errors.shape), strict=True)
+        if errors[row, column]
+    ]
+    lines = [f"right by class: {', '.join(right)}"]
+    if wrong:
+        lines.append(f"most frequent errors: {', '.join(wrong)}")
+    return lines
 
 
 def draw_confusion(matrix: np.ndarray, classes: Sequence[str]) -> figure.Figure:

@@ -66,6 +66,8 @@ class SequenceModeling(TrainedLayer, ShuffledExamples):
         task = registry.get(config.task)
         self._measure = task.measure
         self._metrics = task.metrics
+        # Only images have it.
+        self._smoothing = config.training.get("label_smoothing", 0.0)
         self.unit = self._measure.counted
         self._outputs = tf.function(self._run, reduce_retracing=True, autograph=False)
 
@@ -80,7 +82,9 @@ class SequenceModeling(TrainedLayer, ShuffledExamples):
             **stage: `depth` where fewer levels train.
         """
         inputs, targets = batch
-        losses, hits = self.target_scores(inputs, targets, training=True, **stage)
+        losses, hits = self.target_scores(
+            inputs, targets, training=True, smoothing=self._smoothing, **stage
+        )
         right = {}
         count = tf.cast(tf.size(targets), losses.dtype)
         if hits is not None:
@@ -94,7 +98,12 @@ class SequenceModeling(TrainedLayer, ShuffledExamples):
         return total, count, state, right
 
     def evaluate(self) -> dict[str, float]:
-        """Returns the loss of the present weights on validation data, and the accuracy."""
+        """Returns the loss of the present weights on validation data, and the accuracy.
+
+        Without validation data it returns {}.
+        """
+        if not len(self._data.validation.inputs):
+            return {}
         score = self.score("validation")
         return {"loss": score.loss, **score.shares}
 
@@ -139,11 +148,12 @@ class SequenceModeling(TrainedLayer, ShuffledExamples):
         targets: Tensor,
         *,
         training: bool = False,
+        smoothing: float = 0.0,
         **stage: Any,
     ) -> tuple[Tensor, Tensor | None]:
         """Returns the loss of each target, and 1 where it is right, else 0; None for values."""
         outputs = self._run(inputs, training=training, **stage)
-        losses = _losses(targets, outputs)
+        losses = _losses(targets, outputs, smoothing)
         if not targets.dtype.is_integer:
             return losses, None
         hits = _predicted(outputs) == targets
@@ -154,8 +164,21 @@ class SequenceModeling(TrainedLayer, ShuffledExamples):
         return self.model(inputs, **how)
 
 
-def _losses(targets: Tensor, outputs: Tensor) -> Tensor:
-    """Returns the cross entropy of each class, or the squared error of each value."""
+def _losses(targets: Tensor, outputs: Tensor, smoothing: float = 0.0) -> Tensor:
+    """Returns the cross entropy of each class, or the squared error of each value.
+
+    Args:
+        targets: classes or values.
+        outputs: logits of the classes, or values.
+        smoothing: the share of a class that all classes get, in equal parts.
+    """
+    if targets.dtype.is_integer and smoothing:
+        return keras.losses.categorical_crossentropy(
+            tf.one_hot(targets, outputs.shape[-1], dtype=outputs.dtype),
+            outputs,
+            from_logits=True,
+            label_smoothing=smoothing,
+        )
     if targets.dtype.is_integer:
         return tf.nn.sparse_softmax_cross_entropy_with_logits(targets, outputs)
     errors = tf.squeeze(outputs, -1) - targets

@@ -9,6 +9,7 @@ from ml_collections import ConfigDict
 from keras_trellis import TrellisClassifier
 from keras_trellis.models.sequence_layer import depth_argument
 from keras_trellis.types import Tensor
+from trainers.baselines.projected import Projected
 from trainers.data.sequences import SequenceData
 from trainers.models import layers
 from trainers.models.kinds import Batch
@@ -25,7 +26,7 @@ def build(config: ConfigDict, data: SequenceData) -> keras.Model:
     shape = data.train.inputs.shape[1:]
     if data.classes:
         return classifier(config, shape, len(data.classes), data.permutation)
-    layer = layers.build(config.model, _units(config), seed=config.seed)
+    layer = _layer(config)
     # Targets `[N, T]` are those of time steps, targets `[N]` those of whole sequences.
     layer.return_sequences = data.train.targets.ndim == 2
     return WithDense(layer, data)
@@ -50,7 +51,7 @@ def classifier(
     """
     model = TrellisClassifier(
         classes,
-        layers.build(config.model, _units(config), seed=config.seed),
+        _layer(config),
         dropout=config.model.dropout,
         output_dropout=config.model.output_dropout,
         permutation=permutation,
@@ -59,6 +60,13 @@ def classifier(
     )
     model.build((None, *shape))
     return model
+
+
+def _layer(config: ConfigDict) -> Any:
+    """Returns the sequence layer, with a dense layer before it if `embedding_units` are given."""
+    layer = layers.build(config.model, _units(config), seed=config.seed)
+    width = config.model.embedding_units
+    return layer if width is None else Projected(layer, width, name="trellis")
 
 
 class WithDense(keras.Model):
@@ -115,9 +123,11 @@ def parameters(config: ConfigDict, inputs: int, outputs: int) -> int:
 
 
 def layer_parameters(config: ConfigDict, inputs: int) -> int:
-    """Returns the number of those of the sequence layer."""
-    model = config.model
-    return LAYERS[model.layer].parameters(model, inputs, _units(config))
+    """Returns the number of those of the sequence layer, and of a dense layer before it."""
+    model, width = config.model, config.model.embedding_units
+    projection = 0 if width is None else (inputs + 1) * width
+    layer = LAYERS[model.layer].parameters(model, width or inputs, _units(config))
+    return projection + layer
 
 
 def need(

@@ -449,6 +449,7 @@ def _in_parts(
     """Returns a config with the comparison's number of validations, and its end."""
     parts, patience = settings.validations, settings.patience
     changes: dict[str, Any] = {"training.steps": parts, "training.epochs": parts}
+    changes["evaluation.test"] = True
     if patience:
         changes["schedule.stop_after"] = patience
         # Where a run may end at any validation, no cosine fits: the rate halves at plateaus, which

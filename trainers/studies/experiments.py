@@ -23,8 +23,13 @@ def load(
         path: the run's folder.
 
     Raises:
-        ValueError, OSError: the data cannot be used.
+        ValueError, OSError: the data cannot be used, or none are there to validate on.
     """
+    if config.data.get("validation") == 0:
+        raise ValueError(
+            "`config.data.validation` must be at least 1 in a study, which compares validation "
+            "losses. Received: config.data.validation=0"
+        )
     task = registry.get(config.task)
     if isinstance(task, LanguageTask):
         return LanguageExperiment(config, data_dir, path)

@@ -37,6 +37,8 @@ def space(
         raise ValueError(f"--task={config.task} cannot be searched: it has no space")
     ignored = {f"model.{field}" for kind in LAYERS.values() for field in kind.own}
     ignored -= {f"model.{field}" for field in LAYERS[config.model.layer].own}
+    if LAYERS[config.model.layer].square:
+        ignored.add("model.units")  # which other fields would have to follow
     values, whole = flatten(config), registry.get(config.task).search
     return {
         name: _with_own(values, name, entry)

@@ -56,7 +56,8 @@ class Settings(NamedTuple):
         data_dir: the folder of the task's data files.
         seconds: processor seconds of a trial's training steps; None: the study's own, at first a
             share of its hours, for `TRIALS` trials.
-        parameters: the number of parameters of all models; None: that of `config`.
+        parameters: the number of parameters of all models; None: that of `config`, or that of each
+            trial's `model.units` where these are searched.
         threads: the number of threads that TensorFlow computes on.
         fixed: fields that are not searched.
     """
@@ -92,7 +93,7 @@ class _Plan(NamedTuple):
     config: ml_collections.ConfigDict
     data_dir: str | None
     seconds: float
-    parameters: int
+    parameters: int | None
     space: search.Space
     first: ml_collections.ConfigDict | None = None
 
@@ -179,12 +180,16 @@ def _planned(
 ) -> tuple[_Plan, dict[str, Any]]:
     """Checks settings; returns the plan and the record of the study."""
     schema.check(settings.config)
-    space = search.space(settings.config, settings.fixed)
+    fixed = (*settings.fixed, *(["model.units"] if settings.parameters else []))
+    space = search.space(settings.config, fixed)
     search.check(settings.config, space)
     experiment = experiments.load(settings.config, settings.data_dir, place.trial(0))
-    parameters = settings.parameters or experiment.parameters(settings.config)
-    config = search.sized(settings.config, parameters, experiment.parameters)
-    _check_sizes(config, space, parameters, experiment.parameters)
+    config, count = settings.config, experiment.parameters
+    parameters = None
+    if "model.units" not in space:
+        parameters = settings.parameters or count(config)
+        config = search.sized(config, parameters, count)
+        _check_sizes(config, space, parameters, count)
     shared = {_CONFIG_PREFIX + name: value for name, value in flatten(config).items()}
     shared |= {
         "trial_seconds": seconds,
@@ -369,8 +374,9 @@ class _Process:
             return plan.first
         values = search.config_values(plan.space, trial.values)
         config = search.apply(plan.config, values)
-        count = experiments.load(config, plan.data_dir, path).parameters
-        config = search.sized(config, plan.parameters, count)
+        if plan.parameters:
+            count = experiments.load(config, plan.data_dir, path).parameters
+            config = search.sized(config, plan.parameters, count)
         return _measured(plan, config, path)
 
     def _values(self, trials: Sequence[Trial]) -> search.Values:

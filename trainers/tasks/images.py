@@ -4,6 +4,7 @@ import dataclasses
 
 from configs import seq_mnist
 from trainers.data import images
+from trainers.tasks import search
 from trainers.tasks.task import ImageTask, Published
 
 # Table 4 of the paper: sequential MNIST, permuted, sequential CIFAR-10, in percent.
@@ -28,7 +29,7 @@ def _quoted(column: int) -> tuple[Published, ...]:
 
 SEQ_MNIST = ImageTask(
     name="seq_mnist",
-    presets=seq_mnist.PRESETS | seq_mnist.TENSORIZED,
+    presets=seq_mnist.PRESETS | seq_mnist.MNIST,
     images=images.MNIST,
     data="MNIST, handwritten digits, pixel by pixel",
     published=(Published("as published", 8e6, 99.20),),
@@ -43,6 +44,7 @@ PERMUTED_MNIST = dataclasses.replace(
     data="MNIST, handwritten digits, pixel by pixel in an order drawn once",
     published=(Published("as published", 8e6, 98.13),),
     quoted=_quoted(1),
+    search=search.PERMUTED,
 )
 
 SEQ_CIFAR10 = dataclasses.replace(

@@ -17,6 +17,7 @@ from trainers.models.fields import (
     DEPTHS,
     EPOCHS,
     FROM_ZERO,
+    RATE,
     SHARE,
     SWITCH,
     TEXT,
@@ -34,7 +35,6 @@ from trainers.models.group import Model
 from trainers.models.heads import HEADS
 from trainers.models.layers import LAYERS
 from trainers.optimizers import OPTIMIZERS
-from trainers.optimizers.optimizer import rules as optimizer_rules
 from trainers.tasks import registry
 from trainers.tasks.meta import MetaTask
 from trainers.tasks.names import Values, flatten, unknown
@@ -50,6 +50,12 @@ from trainers.tasks.task import (
 )
 
 _SHOWN = 80  # characters of a value, in an error
+# The fields that read the validation loss, and their values without.
+_BY_LOSS = {
+    "schedule.patience": None,
+    "schedule.average": False,
+    "schedule.stop_after": None,
+}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -121,7 +127,12 @@ _RUN_FIELDS = {
     **class_fields(Schedule, "schedule."),
     **class_fields(Training, "training."),
 }
-_COMMON = {**_RUN_FIELDS, **class_fields(Model, "model.")}
+_COMMON = {
+    **_RUN_FIELDS,
+    **class_fields(Model, "model."),
+    # Whether the end of a run scores the test data. A trial leaves them to the run that follows.
+    "evaluation.test": changing(SWITCH)._replace(default=True),
+}
 _SEQUENCES_A_CALL = changing(COUNT)._replace(default=250)  # it changes no score
 _DRAWN_FIELDS = {
     **{f"data.{split}": COUNT for split in ("train", "validation", "test")},
@@ -141,7 +152,11 @@ _BY_KIND: dict[type[Task], dict[str, Field]] = {
         "evaluation.exact_chunk": changing(COUNT)._replace(default=128),
     },
     ImageTask: {
-        "data.validation": COUNT,
+        # 0: all images train, and the last epoch's weights are the run's.
+        "data.validation": integer(0),
+        # The share of each training label that all classes get, in equal parts (Szegedy et al.,
+        # 2016). Scores are without it.
+        "training.label_smoothing": RATE._replace(default=0.0),
         "evaluation.batch_size": _SEQUENCES_A_CALL,
     },
     GeneratedTask: _DRAWN_FIELDS,
@@ -212,7 +227,6 @@ def check_flat(values: Values) -> None:
     check_fields(values)
     task = registry.get(values["task"])
     rules = itertools.chain(
-        optimizer_rules(values, OPTIMIZERS),
         _task_rules(values, task),
         _length_rules(values),
         _end_rules(values, task),
@@ -266,6 +280,8 @@ def _task_rules(values: Values, task: Task) -> Iterator[Rule]:
         return
     expected = f"'tied' for --task={task.name}: the other heads tell words"
     yield values["model.head"] != "tied", "model.head", expected
+    if isinstance(task, ImageTask):
+        yield from _validation_rules(values)
     if isinstance(task, SeriesTask):
         expected = f"() for --task={task.name}, which trains all levels at once"
         yield values["training.depths"], "training.depths", expected
@@ -273,6 +289,16 @@ def _task_rules(values: Values, task: Task) -> Iterator[Rule]:
         beyond = values["data.batch_size"] > values["data.train"]
         expected = "at most the number of training sequences"
         yield beyond, "data.batch_size", expected, "data.train"
+
+
+def _validation_rules(values: Values) -> Iterator[Rule]:
+    """Yields what a run refuses that has no validation images."""
+    without = values["data.validation"] == 0
+    reason = "with config.data.validation=0, which leaves no validation loss"
+    for name, off in _BY_LOSS.items():
+        yield without and values[name] != off, name, f"{off} {reason}"
+    expected = "True with config.data.validation=0: there would be no score"
+    yield without and not values["evaluation.test"], "evaluation.test", expected
 
 
 def _own_rules(values: Values, task: OwnTask) -> Iterator[Rule]:

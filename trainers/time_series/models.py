@@ -75,10 +75,7 @@ def parameters(config: ConfigDict, channels: int, outputs: int) -> int:
         channels: those of a recording.
         outputs: how many numbers the network returns for one target.
     """
-    width = config.model.embedding_units
-    projection = 0 if width is None else (channels + 1) * width
-    layer = layer_parameters(config, channels if width is None else width)
-    return projection + layer + (_units(config) + 1) * outputs
+    return layer_parameters(config, channels) + (_units(config) + 1) * outputs
 
 
 def need(config: ConfigDict, facts: Facts) -> memory.Need:

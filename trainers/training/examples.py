@@ -9,7 +9,7 @@ from ml_collections import ConfigDict
 from trainers.data import files, shuffling
 from trainers.data.sequences import SequenceData
 from trainers.training import checkpoints, schedules
-from trainers.training.experiment import SPLITS, Experiment
+from trainers.training.experiment import Experiment
 from trainers.training.workdir import WorkdirError, read_record
 
 DATA = "data.json"
@@ -31,7 +31,7 @@ class ShuffledExamples:
         validation, test = (len(part.inputs) for part in (data.validation, data.test))
         # Without a backward pass, which takes twice as long as the forward pass.
         self.evaluation_steps = validation / size / 3
-        self.scoring = (validation + test) / validation
+        self.scoring = (validation + test) / max(1, validation)
 
     def dataset(self, first_step: int) -> tf.data.Dataset:
         """Returns the batches (inputs, targets) from a training step to the run's end."""
@@ -124,6 +124,12 @@ class ExamplesExperiment(Experiment):
         model = self.build()
         checkpoints.load_best(path, model)
         task: Any = self.task(model)
-        for split in SPLITS:
+        for split in self.splits:
             score = self.score_split(task, split, lambda: None)
-            print(self.describe(split, score), flush=True)
+            lines = [self.describe(split, score), *self.details(split, score)]
+            print("\n".join(lines), flush=True)
+
+    def details(self, split: str, score: Any) -> list[str]:
+        """Returns indented lines on where the errors of a score are, if there is more to say."""
+        del split, score
+        return []

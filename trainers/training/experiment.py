@@ -28,7 +28,7 @@ class Scores(NamedTuple):
         summary: the scores in words.
         values: numbers by split, protocol and name.
         pictures: figures by file name.
-        beside: lines that put the score on test data beside others, for a person.
+        beside: lines that put the score beside others or explain it, for a person.
     """
 
     summary: str
@@ -49,6 +49,11 @@ class Experiment(abc.ABC):
 
     def __init__(self, config: ConfigDict) -> None:
         self._config = config
+
+    @property
+    def splits(self) -> Sequence[str]:
+        """Those of `SPLITS` that the data have."""
+        return SPLITS
 
     @abc.abstractmethod
     def need(self, config: ConfigDict) -> memory.Need:

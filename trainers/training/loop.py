@@ -340,7 +340,7 @@ class _Run:
         began = time.monotonic()
         state = self.state
         validation, best = self._evaluate(signals)
-        state.losses.append(validation["loss"])
+        state.losses.append(_loss(validation, len(state.losses) + 1))
         state.solved = self.schedule.is_solved(validation)
         seconds = time.monotonic() - began
         self.progress.epoch(
@@ -359,11 +359,11 @@ class _Run:
         trained = self.task.model.trainable_variables
         with self.trainer.optimizer.evaluation_weights(trained):
             validation = self._validation(signals)
-            loss = validation["loss"]
+            epoch = len(state.losses) + 1
+            loss = _loss(validation, epoch)
             if not math.isfinite(loss):
                 raise NonFiniteLossError(state.step, f"validation loss {loss}")
             if best := loss < state.best[0]:
-                epoch = len(state.losses) + 1
                 state.best = (loss, epoch)
                 self.checkpoints.save_best(state.weights(), epoch)
         return validation, best
@@ -453,6 +453,14 @@ class _Run:
         self.progress.flush()
         self.checkpoints.wait()  # memory holds one copy at a time
         self.checkpoints.start_saving(self.state.step, self.state.arrays())
+
+
+def _loss(validation: Mapping[str, float], epoch: int) -> float:
+    """Returns the loss by which the best epoch is chosen.
+
+    Without validation data it is a number that falls from epoch to epoch, which the last one wins.
+    """
+    return validation["loss"] if validation else -float(epoch)
 
 
 def _check_finite(metrics: Mapping[str, float], step: int) -> None:

@@ -233,24 +233,27 @@ class Progress:
 
         Args:
             train: mean metrics of its steps.
-            validation: metrics of the evaluation.
+            validation: metrics of the evaluation; none without validation data.
             best: whether this epoch is the best so far.
             seconds: the time of the evaluation.
             written: whether the best epoch's weights are on disk.
         """
-        unwritten = "" if written else ", its weights not yet written"
-        mark = f" (best so far{unwritten})" if best else ""
-        self._pace.validate(seconds)
-        train_shown, validation_shown = self.display(train), self.display(validation)
-        self._show("validation", validation_shown)
+        train_shown = self.display(train)
+        shown = self.display(validation) if validation else {}
+        if validation:
+            self._pace.validate(seconds)
+            self._show("validation", shown)
         if self._bar.disable or not written:
-            self.say(
-                f"epoch {self._epoch()}/{self.epochs}: train {_text(train_shown)}; "
-                f"validation {_text(validation_shown)}{mark}; "
-                f"evaluated in {_duration(seconds)}"
+            unwritten = "" if written else ", its weights not yet written"
+            line = f"epoch {self._epoch()}/{self.epochs}: train {_text(train_shown)}"
+            mark = f" (best so far{unwritten})" if best else ""
+            scored = (
+                f"; validation {_text(shown)}{mark}; evaluated in {_duration(seconds)}"
             )
+            self.say(line + (scored if validation else unwritten))
         self._record(EPOCH, {**train, **train_shown})
-        self._record(VALIDATION, {**validation, **validation_shown})
+        if validation:
+            self._record(VALIDATION, {**validation, **shown})
         self.flush()
         with self._tolerant():
             draw_curves(

@@ -29,7 +29,7 @@ from trainers.training import (
     variables,
     workers,
 )
-from trainers.training.experiment import SPLITS, Experiment, Scores
+from trainers.training.experiment import Experiment, Scores
 from trainers.training.progress import save_picture
 from trainers.training.trainer import Task, Trainer
 from trainers.training.workdir import (
@@ -74,7 +74,7 @@ def train(
     distribute: str | None = None,
     *,
     observe: loop.Observe | None = None,
-    splits: Sequence[str] = SPLITS,
+    splits: Sequence[str] | None = None,
     team: workers.Alone = workers.ALONE,
     allow_replicas_change: bool = False,
 ) -> tuple[str, ...]:
@@ -89,7 +89,8 @@ def train(
         path: the run's folder.
         distribute: "none" or "mirrored". Default: "mirrored" if there is a GPU.
         observe: as for `loop.fit`. Default: the experiment's own.
-        splits: the splits to score, some of `SPLITS`.
+        splits: the splits to score, of those of the data. Default: all of them, without the test
+            data if `config.evaluation.test` is False.
         team: the workers that train together; the chief alone prints and writes.
         allow_replicas_change: as for `Trainer`.
 
@@ -235,7 +236,7 @@ def _fit_and_score(
     config: ml_collections.ConfigDict,
     signals: stopping.StopSignals,
     observe: loop.Observe | None,
-    splits: Sequence[str],
+    splits: Sequence[str] | None,
 ) -> tuple[str, ...]:
     """Returns `Scores.beside`; () for other workers than the chief."""
     training = config.training
@@ -255,10 +256,23 @@ def _fit_and_score(
     if not trainer.team.is_chief:
         return ()
     model = trainer.task.model
-    name = _take_best(folder.path, model, result)
+    validated = "validation" in experiment.splits
+    name = _take_best(folder.path, model, result, "best" if validated else "last")
+    if not validated:
+        name += ", without validation data"
+    splits = splits or _scored_splits(experiment, config)
     scores = experiment.score(trainer.task, signals.check, splits)
     _finish(folder, name, scores, result, model)
     return scores.beside
+
+
+def _scored_splits(
+    experiment: Experiment, config: ml_collections.ConfigDict
+) -> list[str]:
+    """Returns the splits that the end of a run scores."""
+    # What has no sequence layer has no such field.
+    reads_test = config.get("evaluation", {}).get("test", True)
+    return [split for split in experiment.splits if reads_test or split != "test"]
 
 
 def load_config(path: epath.Path) -> ml_collections.ConfigDict:
@@ -429,8 +443,10 @@ def _advice(config: ml_collections.ConfigDict, experiment: Experiment) -> list[s
     return advice
 
 
-def _take_best(path: epath.Path, model: keras.Model, result: loop.Result) -> str:
-    """Sets the model to the best weights there are; returns their name."""
+def _take_best(
+    path: epath.Path, model: keras.Model, result: loop.Result, chosen: str
+) -> str:
+    """Sets the model to the best weights there are; returns their name, `chosen` at best."""
     weights = result.unsaved and result.unsaved.store.unwritten_best
     if weights:
         print("scoring the best weights from memory: they are not on disk", flush=True)
@@ -438,7 +454,7 @@ def _take_best(path: epath.Path, model: keras.Model, result: loop.Result) -> str
     else:
         checkpoints.load_best(path, model)
     if not result.lost_epoch:
-        return f"best of epoch {result.best_epoch}"
+        return f"{chosen} of epoch {result.best_epoch}"
     name = "last" if result.best_epoch == result.epochs else "best that is left"
     return f"{name} of epoch {result.best_epoch}"
 

@@ -71,7 +71,10 @@ class Task(Protocol):
         """
 
     def evaluate(self) -> dict[str, float]:
-        """Returns metrics on the validation data; the epoch with the least "loss" is the best."""
+        """Returns metrics on the validation data; the epoch with the least "loss" is the best.
+
+        {} without validation data: the last epoch is the best.
+        """
 
     def display(self, metrics: Mapping[str, float]) -> dict[str, float]:
         """Returns what people read of a training step's mean metrics or of `evaluate`'s.

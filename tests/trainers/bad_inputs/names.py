@@ -101,7 +101,7 @@ ROWS = (
     Row("pixels", "--task=text",
         "--task=text is one of python -m trainers.lm, not of trainers.pixels"),
     Row("pixels", "--task=seq_mnist --preset=tcn",
-        "unknown --preset 'tcn'; expected one of paper, paper_larger, released, small, paper_tensorized, small_tensorized (of --task=seq_mnist)"),
+        "unknown --preset 'tcn'; expected one of paper, paper_larger, released, small, medium, paper_tensorized, small_tensorized (of --task=seq_mnist)"),
     Row("pixels", "--task=adding --mode=generate",
         "unknown --mode 'generate'; did you mean 'evaluate'?"),
     Row("pixels", "--task=adding --prompt=a", "unknown flag --prompt; did you mean --preset?"),

@@ -23,6 +23,7 @@ ROWS = (
     # flags
     tune("", f"--task is missing; expected one of {TASKS}"),
     tune("--task=adding", "--study is missing"),
+    tune("--task=seq_mnist --preset=small --study=s --trials=1 --trial_seconds=9 --config.data.validation=0", "`config.data.validation` must be at least 1 in a study, which compares validation losses. Received: config.data.validation=0"),
     tune("--task=adding --study=s", "--hours or --trials is missing; the study would not end"),
     tune(f"{TUNE} --hours=0", "--hours must be a number above 0. Received: --hours=0.0"),
     tune(f"{TUNE} --hours=nan", "--hours must be a number above 0. Received: --hours=nan"),

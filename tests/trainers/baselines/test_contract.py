@@ -9,9 +9,11 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from keras_trellis import RecurrentLayer, recurrent
 from keras_trellis.export.caches import CacheFormat
 from tests.contract import registry, test_contract
 from trainers.baselines.causal import CausalLayer
+from trainers.baselines.projected import Projected
 from trainers.baselines.tcn import TemporalBlock
 from trainers.baselines.transformer import AttentionBlock, DenseBlock
 
@@ -31,8 +33,14 @@ def transformer(dtype=None, **flags):
     return CausalLayer(blocks, **flags)
 
 
+def projected(dtype=None, **flags):
+    layer = RecurrentLayer([recurrent.SRU(4, dtype=dtype)])
+    return Projected(layer, 4, **flags)
+
+
 ENTRIES = {
     "tcn": registry._sequence_layer(tcn),
+    "projected": registry._sequence_layer(projected),
     "transformer": registry._sequence_layer(transformer),
 }
 
@@ -120,7 +128,7 @@ def test_the_outputs_are_those_of_the_published_equations():
     np.testing.assert_allclose(layer(x), expected, atol=1e-6)
 
 
-@pytest.mark.parametrize("make", [tcn, transformer])
+@pytest.mark.parametrize("make", [tcn, transformer, projected])
 def test_a_saved_model_is_loaded(make, tmp_path):
     entry = registry._sequence_layer(make)
     model = entry.as_model(entry.built("float32"))

@@ -86,8 +86,9 @@ def test_adam_follows_small_gradients_where_epsilon_counts():
     np.testing.assert_allclose(variable.numpy(), [0.5], rtol=1e-9)
 
 
-def test_averages_weigh_1_1_then_a_half_a_third(start, gradients):
-    optimizer = optimizers.SGD(0.1, averages=True)
+@pytest.mark.parametrize("kind", optimizers.OPTIMIZERS.values())
+def test_averages_weigh_1_1_then_a_half_a_third(kind, start, gradients):
+    optimizer = kind(0.1, averages=True)
     variables, after = run(optimizer, start, gradients, averaged_after=2)
     averaged = after[2:]
     expected = averaged[0]
@@ -99,6 +100,8 @@ def test_averages_weigh_1_1_then_a_half_a_third(start, gradients):
             np.testing.assert_allclose(variable.numpy(), value, rtol=1e-12)
     for variable, value in zip(variables, after[-1], strict=True):
         np.testing.assert_array_equal(variable.numpy(), value)
+    _, plain = run(kind(0.1), start, gradients)
+    np.testing.assert_array_equal(after[-1][0], plain[-1][0])
 
 
 def test_before_the_first_averaged_step_the_weights_themselves_are_evaluated(
@@ -202,8 +205,7 @@ def test_an_optimizer_knows_its_slots_before_it_is_made(name, changes):
     kind = optimizers.OPTIMIZERS[name]
     config = configs.load("ptb", "small").unlock()
     config.optimizer.name = name
-    if kind.can_average:
-        config.schedule.update(changes)
+    config.schedule.update(changes)
     made = kind.from_run_config(config, steps=3, scales=True)
     made.build([keras.Variable([1.0, 2.0])])
     assert tuple(made.slots()) == kind.run_slot_names(config)

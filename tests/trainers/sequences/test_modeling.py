@@ -113,6 +113,25 @@ def test_classes(targets, every_step):
     assert task.evaluate() == {"loss": evaluated.loss, "accuracy": evaluated.accuracy}
 
 
+def test_labels_are_smoothed_in_training_alone():
+    """The targets are (1 - s) of the label and s / K of each of the K classes."""
+    data, model = data_of(labels), Linear(CLASSES)
+    config = CONFIG.copy_and_resolve_references()
+    config.training.label_smoothing = smoothing = 0.3
+    task = SequenceModeling(model, config, data)
+    loss, _, _, metrics = task.loss(tuple(map(tf.constant, data.train)), ())
+    logits = logits_of(model, data.train) / 2
+    shares = np.full([5, CLASSES], smoothing / CLASSES)
+    shares[np.arange(5), data.train.targets] += 1 - smoothing
+    log_probs = logits - np.log(np.exp(logits).sum(-1, keepdims=True))
+    penalty = 0.1 * np.square(np.asarray(model.kernel)).sum()
+    assert float(loss) == pytest.approx(-(shares * log_probs).sum() + 5 * penalty)
+    right = logits.argmax(-1) == data.train.targets
+    assert float(metrics["accuracy"]) == right.sum()
+    plain = SequenceModeling(model, CONFIG, data)
+    assert task.evaluate() == plain.evaluate()
+
+
 @pytest.mark.parametrize(
     ("task", "targets", "every_step"),
     [

@@ -65,7 +65,7 @@ GIVEN = {("adding", name): tiny(name) for name in ("trellis", "gru")}
 
 def models_of(task):
     """Returns the models that a task has settings for: a single layer has none above it."""
-    kinds = {"skip_lstm": LanguageTask, "sru": SeriesTask}
+    kinds = {"skip_lstm": LanguageTask, "sru": (ImageTask, SeriesTask)}
     return [
         name
         for name in MODELS

@@ -1,6 +1,7 @@
 """Studies: their trials, killed and gone on with, by one process and by two."""
 
 import csv
+import dataclasses
 import json
 import logging
 import os
@@ -17,6 +18,8 @@ from trainers.data import files
 from trainers.studies import journal, outcome, places, search, study
 from trainers.studies import trials as kept
 from trainers.tasks import config as configs
+from trainers.tasks import registry
+from trainers.tasks.search import Choice
 from trainers.training import loop
 from trainers.training.workdir import CONFIG, WorkdirError, open_workdir, read_run
 
@@ -469,6 +472,22 @@ def test_a_folder_of_something_else_is_refused(training, tmp_path, name, message
     with pytest.raises(WorkdirError, match=message):
         tune(tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == [name]
+
+
+def test_trials_have_the_size_of_their_units_where_these_are_searched(
+    training, tmp_path, monkeypatch
+):
+    space = {"model.units": Choice((2, 5))}
+    task = dataclasses.replace(registry.TASKS["adding"], search=space)
+    monkeypatch.setitem(registry.TASKS, "adding", task)
+    tune(tmp_path / "free", trials=3)
+    assert {units_of(tmp_path / "free", trial) for trial in range(3)} == {2, 3, 5}
+    with pytest.raises(ValueError, match="the search space of --task=adding is empty"):
+        tune(tmp_path / "sized", trials=3, parameters=200)
+
+
+def units_of(folder, trial):
+    return configs.read(folder / "trials" / f"{trial:04}" / CONFIG).model.units
 
 
 def test_a_size_that_a_model_cannot_have_is_refused(training, tmp_path):

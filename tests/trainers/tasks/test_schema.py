@@ -78,9 +78,10 @@ BAD = {
     "data.symbols": st.integers(min_value=41) | NO_COUNT,
     "data.kinds": st.integers(max_value=1) | st.integers(min_value=258) | NO_INTEGER,
     "data.train": NO_COUNT,
-    "data.validation": NO_COUNT,
+    "data.validation": st.integers(max_value=-1) | HUGE | NO_INTEGER,
     "data.test": NO_COUNT,
     "evaluation.batch_size": NO_COUNT,
+    "evaluation.test": NO_SWITCH,
     "evaluation.exact_batch_size": NO_COUNT,
     "evaluation.exact_chunk": NO_COUNT,
     "model.layer": NO_NAME,
@@ -170,6 +171,7 @@ BAD = {
     "training.checkpoint_every_steps": NO_COUNT,
     "training.steps": st.integers(max_value=-1) | HUGE | NO_INTEGER,
     "training.jit_compile": NO_SWITCH,
+    "training.label_smoothing": NO_RATE,
     "training.depths": BAD_NUMBERS
     | st.tuples(HUGE)
     | st.tuples(st.just(0))
@@ -271,10 +273,14 @@ def test_the_ends_of_the_ranges_are_in_them():
             "`config.data.horizon` must be 0 with config.data.history='carried'.*horizon=16",
         ),
         (
-            ("ptb", "small_levels"),
-            {"schedule.average": True},
-            "`config.schedule.average` must be False unless config.optimizer.name is 'sgd'"
-            ".*config.schedule.average=True, config.optimizer.name='adam'",
+            ("seq_mnist", "small"),
+            {"data.validation": 0, "schedule.patience": 2},
+            "`config.schedule.patience` must be None with config.data.validation=0, which leaves",
+        ),
+        (
+            ("seq_mnist", "small"),
+            {"data.validation": 0, "evaluation.test": False},
+            "`config.evaluation.test` must be True with config.data.validation=0: there would be",
         ),
         (
             ("ptb", "small_levels"),

@@ -98,11 +98,6 @@ def assert_refused(train, config, changes, message):
     ("group", "values", "named"),
     [
         (
-            "schedule",
-            {"average": True},
-            "config.schedule.average=True, config.optimizer.name=.adam",
-        ),
-        (
             "optimizer",
             {"name": "adm"},
             "`config.optimizer.name` must be .*Received: .*=.adm",

@@ -46,6 +46,11 @@ def test_every_model_of_a_process_has_the_same_names():
     ("make", "own", "slots"),
     [
         (lambda: optimizers.Adam(0.1), [], ["mean", "square"]),
+        (
+            lambda: optimizers.Adam(0.1, averages=True),
+            ["averaged_from"],
+            ["mean", "square", "average"],
+        ),
         (lambda: optimizers.SGD(0.1, averages=True), ["averaged_from"], ["average"]),
         (lambda: optimizers.SGD(0.1), ["averaged_from"], []),
     ],

@@ -140,7 +140,7 @@ class Task:
 def optimizer_of(name):
     """The optimizer of a name, with arguments of some effect."""
     if name == "adam":
-        return optimizers.Adam(0.01, weight_decay=1e-3)
+        return optimizers.Adam(0.01, weight_decay=1e-3, averages=True)
     return optimizers.SGD(1.0, weight_decay=1e-3, averages=True)
 
 
@@ -247,7 +247,7 @@ def train(args, strategy, team=workers.ALONE):
     with opened as folder:
         result = loop.fit(
             trainer,
-            schedules.Schedule(patience=1, average=args.optimizer == "sgd"),
+            schedules.Schedule(patience=1, average=True),
             folder,
             epochs=args.epochs,
             log_every_steps=args.every_steps,
