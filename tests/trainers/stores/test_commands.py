@@ -78,7 +78,7 @@ def test_train_evaluate_generate_export_and_report_in_a_store(s3, call, tmp_path
     models = f"--output={s3.url}/models/text"
     (to_path(f"{s3.url}/models/text/7") / "saved_model.pb").write_text("former")
     exported = call(workdir, models, program=export)
-    assert exported.startswith(f"{s3.url}/models/text/8: see")
+    assert exported.startswith(f"exported to {s3.url}/models/text/8; ")
     local = tmp_path / "model"
     servers.copy(to_path(f"{s3.url}/models/text/8"), local)
     found = tf.saved_model.load(str(local)).signatures["score"]
