@@ -123,11 +123,7 @@ def bidirectional():
 
 FITTED = {
     "last": lambda: keras_trellis.TrellisLayer(4, depth=8),
-    "kernel_of_3": lambda: keras_trellis.TrellisLayer(4, depth=5, kernel_size=3),
     "dilations": lambda: keras_trellis.TrellisLayer(4, depth=12, dilation_rate=[1, 2]),
-    "backwards": lambda: keras_trellis.TrellisLayer(
-        4, depth=5, dilation_rate=2, go_backwards=True
-    ),
     "bidirectional": bidirectional,
     "classifier": lambda: keras_trellis.TrellisClassifier(
         3, keras_trellis.TrellisLayer(8, depth=8)

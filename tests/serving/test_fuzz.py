@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from tests.serving import fuzz, fuzz_server
 
-SECONDS = float(os.environ.get("FUZZ_SECONDS", "6"))
+SECONDS = float(os.environ.get("FUZZ_SECONDS", "2"))
 
 
 @pytest.mark.parametrize("name", ["tied", "sequences"])
