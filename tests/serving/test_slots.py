@@ -187,7 +187,8 @@ def test_a_full_queue_takes_all_rows_of_a_request_or_none(tied, worker):
 
 def test_a_deadline_ends_rows_at_work_and_rows_that_wait(tied, worker):
     made, told = worker
-    rows = [endless(tied, deadline=time.monotonic() + 0.2) for _ in range(3)]
+    deadline = time.monotonic() + 0.2
+    rows = [endless(tied, deadline=deadline) for _ in range(3)]
     made.submit(rows)
     told.wait_for(rows)
     assert {row.outcome for row in rows} == {Outcome.LATE}
