@@ -98,7 +98,7 @@ def small() -> dict:
 
 
 def medium() -> dict:
-    """At most 75 minutes of two CPU cores; every value ours, and not yet chosen by trials.
+    """Meant for at most 75 minutes of two CPU cores; every value ours, not yet chosen by trials.
 
     `small` overfits: it has 99.3 % of the training images with dropout on, and 97.6 % of the
     validation images. So this is wider, with more dropout, and averages its last weights.

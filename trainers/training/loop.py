@@ -340,7 +340,6 @@ class _Run:
         began = time.monotonic()
         state = self.state
         validation, best = self._evaluate(signals)
-        state.losses.append(_loss(validation, len(state.losses) + 1))
         state.solved = self.schedule.is_solved(validation)
         seconds = time.monotonic() - began
         self.progress.epoch(
@@ -366,6 +365,7 @@ class _Run:
             if best := loss < state.best[0]:
                 state.best = (loss, epoch)
                 self.checkpoints.save_best(state.weights(), epoch)
+        state.losses.append(loss)
         return validation, best
 
     def _follow_schedule(self) -> None:
