@@ -261,5 +261,8 @@ def _advance(
     state = run_level(past, carry.state, addend)
     if reached is ALL:
         state = tuple(map(with_static_shape, state, carry.state))
-    shared = tf.nest.map_structure(handed_on, carry._replace(state=()))
+    shared = carry._replace(state=())
+    # Without a gradient there are no sums, and tf2onnx would merge the copies wrongly.
+    if levels.training:
+        shared = tf.nest.map_structure(handed_on, shared)
     return shared._replace(state=state)

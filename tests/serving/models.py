@@ -128,7 +128,9 @@ def _of_random_weights(size: int, seed: int) -> TrellisLM:
 
 def _classifier(**kwargs) -> TrellisClassifier:
     keras.utils.set_random_seed(8)
-    model = TrellisClassifier(3, TrellisLayer(5, 3, output_units=3), **kwargs)
+    model = TrellisClassifier(
+        3, TrellisLayer(5, 3, dilation_rate=(1, 2, 4), output_units=3), **kwargs
+    )
     model.build([None, None, 2])
     return model
 
