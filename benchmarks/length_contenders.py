@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import resource
 import time
 from collections.abc import Callable
 from typing import Any
@@ -18,10 +19,12 @@ from benchmarks import contenders
 from benchmarks.report import Contenders
 from benchmarks.sizes import nearest_units
 from benchmarks.workers import Contender
+from trainers.training import resources
 
 TAPS = 4
 # A training step for the last output, one for all of them, and a time step of a stream.
 TASKS = ("answer", "outputs", "stream")
+MEMORY = 8 << 30  # that a layer on TensorFlow may need, in bytes
 STREAMED_STEPS = 50  # of a reading: one alone would be too short
 
 
@@ -35,6 +38,7 @@ class Case:
         channels: channels of the input and of the trellis network.
         batch_size: B.
         threads: of each contender.
+        xla: whether contenders of TensorFlow try their step with XLA, too.
     """
 
     task: str
@@ -42,6 +46,7 @@ class Case:
     channels: int
     batch_size: int
     threads: int
+    xla: bool = True
 
     @property
     def repeats(self) -> int:
@@ -138,14 +143,26 @@ def _parameters(layer: Any, case: Case) -> int:
 
 def of_tensorflow(make: Callable[..., Any], case: Case) -> Contender:
     """A layer on TensorFlow."""
+    _limit_memory()
     units = equal_units(make, case)
     layer = make(case, units, return_sequences=case.task != "answer")
     new_step = streamed if case.task == "stream" else _training
-    runs = {form: new_step(layer, case, form == "XLA") for form in ("", "XLA")}
+    forms = ("", "XLA") if case.xla else ("",)
+    runs = {form: new_step(layer, case, form == "XLA") for form in forms}
     seconds = {form: _processor_seconds(run) for form, run in runs.items()}
     form = min(seconds, key=seconds.__getitem__)
     facts = {"units": units, "parameters": _parameters(layer, case), "form": form}
     return Contender(runs[form], facts)
+
+
+def _limit_memory() -> None:
+    """Limits what the process may hold, so that the system need not end another one for it."""
+    import tensorflow as tf  # noqa: F401  (reserves addresses, which do not count)
+
+    held = resources.resident("VmSize")
+    if held is not None:
+        _, hard = resource.getrlimit(resource.RLIMIT_AS)
+        resource.setrlimit(resource.RLIMIT_AS, (held + MEMORY, hard))
 
 
 def _processor_seconds(run: Callable[[], Any]) -> float:

@@ -7,6 +7,8 @@ times do not, and those of processor times hold best.
 
 from __future__ import annotations
 
+import contextlib
+import ctypes
 import gc
 import multiprocessing
 import os
@@ -144,15 +146,17 @@ class Processes:
         return self.results, self.left_out
 
     def build(self, builds: Mapping[str, Build], setting: Any) -> None:
-        """Builds all contenders at once."""
-        futures = {
-            name: self._pool(name).submit(_guarded, _build, build, setting)
-            for name, build in builds.items()
-        }
-        for name, future in futures.items():
-            facts = self._answer(name, future)
+        """Builds one contender after the other: they share cores and memory."""
+        for name, build in builds.items():
+            call = self._pool(name).submit(_guarded, _build, build, setting)
+            facts = self._answer(name, call)
             if facts is not None:
                 self.results[name] = Result(facts, [])
+
+    def end(self, name: str) -> None:
+        """Ends a contender's process; the next call starts another."""
+        if name in self._pools:
+            self._pools.pop(name).shutdown()
 
     def ask(self, function: Callable[[], Any]) -> Iterator[tuple[Result, Any]]:
         """Calls a function in one process after the other; yields results and answers."""
@@ -202,13 +206,18 @@ def _build(build, setting):
     global _contender
     _contender = None  # that of the setting before, whose memory the next one needs
     _contender = build(setting)
-    _come_to_rest()
+    _come_to_rest(trim=True)
     return _contender.facts
 
 
-def _come_to_rest():
+def _come_to_rest(trim=False):
     global _rest
     gc.collect()
+    if (
+        trim
+    ):  # else what building has freed counts as held, and other contenders lack it
+        with contextlib.suppress(OSError, AttributeError):  # glibc alone has it
+            ctypes.CDLL(None).malloc_trim(0)
     _rest = resources.resident("VmRSS")
 
 

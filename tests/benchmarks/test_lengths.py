@@ -1,13 +1,14 @@
 """The benchmark of lengths, at tiny sizes."""
 
 import functools
+import os
 
 import numpy as np
 import pytest
 
 from benchmarks import draw_lengths, length_contenders, lengths
 from benchmarks.length_contenders import Case
-from benchmarks.workers import Reading, Result
+from benchmarks.workers import Contender, LeftOutError, Reading, Result
 from tests.benchmarks.commands import measured
 
 CASE = Case("stream", 20, 8, 2, 1)
@@ -39,6 +40,24 @@ def test_a_row_is_measured_once(tmp_path, forks):
     rows = lengths.read(path)
     assert [row["contender"] for row in rows.values()] == ["lstm", "gru"]
     assert len(found["rows"]) == 2 and "| 8 | not measured | not measured |" in text
+
+
+def without_xla(case):
+    if case.xla:
+        os.abort()
+    return Contender(lambda: None, {"xla": case.xla})
+
+
+def without_torch(case):
+    raise LeftOutError("not installed")
+
+
+def test_a_contender_that_fails_is_built_again_without_xla():
+    builds = {"one": without_xla, "other": without_torch}
+    with lengths.Processes(1) as processes:
+        found, left_out = processes.measure(builds, CASE, warmup=0, rounds=1)
+    assert found["one"].facts == {"xla": False}
+    assert left_out == {"other": "not installed"}
 
 
 def results(seconds):
