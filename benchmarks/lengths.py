@@ -12,6 +12,7 @@ out; the command given in an environment that has it adds the rows.
 
 import csv
 import dataclasses
+import functools
 import itertools
 import math
 import statistics
@@ -102,23 +103,6 @@ def wanted(
     ]
 
 
-class Processes(workers.Processes):
-    """Processes in which a contender that fails is built again, without XLA.
-
-    XLA keeps a recurrent matrix once for each step of a training step's loop: 24 GB for an LSTM of
-    607 units and 4,096 steps.
-    """
-
-    def build(self, builds: Mapping[str, workers.Build], setting: Case) -> None:
-        """Builds all contenders."""
-        super().build(builds, setting)
-        failed = {name: builds[name] for name in builds if name in self.left_out}
-        self.left_out = {}
-        for name in failed:
-            self.end(name)
-        super().build(failed, dataclasses.replace(setting, xla=False))
-
-
 def _predicted_seconds(case: Case, before: Case, row: Row | None) -> float:
     """Returns how long a contender will take, by its row of the length before."""
     if row is None:  # it was too slow already
@@ -159,18 +143,48 @@ def cell(row: Mapping[str, str] | None) -> str:
 
 
 def measure(
-    processes: Processes, case: Case, names: Sequence[str], rows: Rows
+    processes: workers.Processes,
+    case: Case,
+    names: Sequence[str],
+    rows: Rows,
+    plain: set[str],
 ) -> tuple[list[Row], dict[str, str]]:
-    """Measures contenders beside the LSTM; returns their rows, and who was left out."""
+    """Measures contenders beside the LSTM; returns their rows, and who was left out.
+
+    Args:
+        processes: those of the contenders.
+        case: what is measured.
+        names: the contenders.
+        rows: what has been measured.
+        plain: those that run without XLA. It gets those that fail with it, and then all are
+            measured again.
+    """
     beside = [OURS] if key(case, OURS) in rows else []
+    builds = {
+        name: functools.partial(_without_xla, CONTENDERS[name][1])
+        if name in plain
+        else CONTENDERS[name][1]
+        for name in [*beside, *names]
+    }
     results, left_out = processes.measure(
-        {name: CONTENDERS[name][1] for name in [*beside, *names]},
-        case,
-        warmup=FLAGS.warmup,
-        rounds=FLAGS.rounds,
+        builds, case, warmup=FLAGS.warmup, rounds=FLAGS.rounds
     )
+    reasons = (workers.DIED, workers.FAILED)
+    failed = {name for name in left_out if left_out[name].startswith(reasons)}
+    if failed - plain:
+        plain |= failed
+        return measure(processes, case, names, rows, plain)
     new = [row(case, name, results) for name in names if name in results]
     return new, report.by_title(left_out, CONTENDERS)
+
+
+def _without_xla(build: workers.Build, case: Case) -> workers.Contender:
+    """Builds a contender without XLA.
+
+    XLA keeps a matrix that a loop reads once for each of its steps: 24 GB for the recurrent one of
+    607 units and 4,096 steps.
+    """
+    return build(dataclasses.replace(case, xla=False))
 
 
 def define_flags() -> None:
@@ -203,13 +217,14 @@ def main(argv: Sequence[str]) -> int:
         title = f"{TITLES[task]}, {channels} channels"
         sizes = (channels, FLAGS.batch_size, here["threads"])
         cases = [Case(task, steps, *sizes) for steps in lengths]
-        with Processes(here["threads"]) as processes:
+        plain: set[str] = set()
+        with workers.Processes(here["threads"]) as processes:
             for before, case in zip([None, *cases], cases, strict=False):
                 missing = wanted(case, names, rows, before)
                 if not missing:
                     continue
                 print(f"{title}, T {case.time_steps:,}", flush=True)
-                new, left_out = measure(processes, case, missing, rows)
+                new, left_out = measure(processes, case, missing, rows, plain)
                 all_left_out |= left_out
                 append(path, new)
                 rows |= {tuple(line[name] for name in KEY): line for line in new}

@@ -17,12 +17,16 @@ import sys
 import textwrap
 import time
 from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from trainers.training import resources
+
+# Why contenders are left out.
+DIED = "its process died"
+FAILED = "it failed"
 
 # Numbers by name, of a contender or of a row; they pickle.
 Facts = dict[str, Any]
@@ -106,7 +110,7 @@ def measure(
 class Processes:
     """A process for each contender, which stays for the next setting.
 
-    Once one fails, its contender is left out.
+    One that fails is left out, and the next setting has another process.
 
     Args:
         threads: as for `measure`.
@@ -148,23 +152,14 @@ class Processes:
     def build(self, builds: Mapping[str, Build], setting: Any) -> None:
         """Builds one contender after the other: they share cores and memory."""
         for name, build in builds.items():
-            call = self._pool(name).submit(_guarded, _build, build, setting)
-            facts = self._answer(name, call)
+            facts = self._call(name, _build, build, setting)
             if facts is not None:
                 self.results[name] = Result(facts, [])
-
-    def end(self, name: str) -> None:
-        """Ends a contender's process; the next call starts another."""
-        if name in self._pools:
-            self._pools.pop(name).shutdown()
 
     def ask(self, function: Callable[[], Any]) -> Iterator[tuple[Result, Any]]:
         """Calls a function in one process after the other; yields results and answers."""
         for name, result in list(self.results.items()):
-            yield (
-                result,
-                self._answer(name, self._pools[name].submit(_guarded, function)),
-            )
+            yield result, self._call(name, function)
 
     def _pool(self, name: str) -> ProcessPoolExecutor:
         if name not in self._pools:
@@ -173,15 +168,15 @@ class Processes:
             self._pools[name] = pool
         return self._pools[name]
 
-    def _answer(self, name: str, future: Future) -> Any:
-        """Returns an answer; None from a contender that is left out."""
+    def _call(self, name: str, *call: Any) -> Any:
+        """Calls a function in a process; returns None if its contender is left out."""
         try:
-            return future.result()
+            return self._pool(name).submit(_guarded, *call).result()
         except BrokenProcessPool:
-            self.left_out[name] = "its process died"
-            del self._pools[name]
+            self.left_out[name] = DIED
         except LeftOutError as reason:
             self.left_out[name] = str(reason)
+        self._pools.pop(name).shutdown()  # one that failed may not be sound
         self.results.pop(name, None)
         return None
 
@@ -198,7 +193,7 @@ def _guarded(call, *arguments):
     except ModuleNotFoundError as error:
         raise LeftOutError(f"not installed: {error}") from None
     except Exception as error:
-        reason = f"it failed: {type(error).__name__}: {error}"
+        reason = f"{FAILED}: {type(error).__name__}: {error}"
         raise LeftOutError(textwrap.shorten(reason, 300)) from None
 
 

@@ -2,11 +2,12 @@
 
 import functools
 import os
+import types
 
 import numpy as np
 import pytest
 
-from benchmarks import draw_lengths, length_contenders, lengths
+from benchmarks import draw_lengths, length_contenders, lengths, workers
 from benchmarks.length_contenders import Case
 from benchmarks.workers import Contender, LeftOutError, Reading, Result
 from tests.benchmarks.commands import measured
@@ -42,22 +43,27 @@ def test_a_row_is_measured_once(tmp_path, forks):
     assert len(found["rows"]) == 2 and "| 8 | not measured | not measured |" in text
 
 
-def without_xla(case):
+def dies_with_xla(case):
     if case.xla:
         os.abort()
-    return Contender(lambda: None, {"xla": case.xla})
+    return Contender(lambda: None, {"form": str(case.xla)})
 
 
-def without_torch(case):
+def not_here(case):
     raise LeftOutError("not installed")
 
 
-def test_a_contender_that_fails_is_built_again_without_xla():
-    builds = {"one": without_xla, "other": without_torch}
-    with lengths.Processes(1) as processes:
-        found, left_out = processes.measure(builds, CASE, warmup=0, rounds=1)
-    assert found["one"].facts == {"xla": False}
-    assert left_out == {"other": "not installed"}
+def test_a_contender_that_fails_is_measured_without_xla(monkeypatch):
+    contenders = {"lstm": ("LSTM", dies_with_xla), "torch": ("torch", not_here)}
+    monkeypatch.setattr(lengths, "CONTENDERS", contenders)
+    flags = types.SimpleNamespace(warmup=0, rounds=1)
+    monkeypatch.setattr(lengths, "FLAGS", flags)
+    plain = set()
+    with workers.Processes(1) as processes:
+        rows, left_out = lengths.measure(processes, CASE, list(contenders), {}, plain)
+    assert [(row["contender"], row["form"]) for row in rows] == [("lstm", "False")]
+    assert left_out == {"torch": "not installed"}
+    assert plain == {"lstm"}
 
 
 def results(seconds):
