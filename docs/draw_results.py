@@ -261,7 +261,7 @@ def speed() -> Figure:
     )
     axes.set_yticks(range(len(found)), labels)
     axes.set_ylim(len(found) - 0.5, -0.5)
-    _log(axes.xaxis, axes.set_xscale, (0.25, 0.5, 1, 2, 4, 8))
+    _log(axes.xaxis, axes.set_xscale, (0.125, 0.25, 0.5, 1, 2, 4, 8))
     mark(axes, 1, "an LSTM")
     describe(axes, "times as fast")
     return picture
