@@ -24,7 +24,7 @@ from trainers.training import resources
 TAPS = 4
 # A training step for the last output, one for all of them, and a time step of a stream.
 TASKS = ("answer", "outputs", "stream")
-MEMORY = 8 << 30  # that a layer on TensorFlow may need, in bytes
+MEMORY = 4 << 30  # that a layer on TensorFlow may need, in bytes
 STREAMED_STEPS = 50  # of a reading: one alone would be too short
 
 
