@@ -146,13 +146,13 @@ def of_tensorflow(make: Callable[..., Any], case: Case) -> Contender:
     _limit_memory()
     units = equal_units(make, case)
     layer = make(case, units, return_sequences=case.task != "answer")
+    facts = {"units": units, "parameters": _parameters(layer, case)}  # builds it
     new_step = streamed if case.task == "stream" else _training
     forms = ("", "XLA") if case.xla else ("",)
     runs = {form: new_step(layer, case, form == "XLA") for form in forms}
     seconds = {form: _processor_seconds(run) for form, run in runs.items()}
     form = min(seconds, key=seconds.__getitem__)
-    facts = {"units": units, "parameters": _parameters(layer, case), "form": form}
-    return Contender(runs[form], facts)
+    return Contender(runs[form], {**facts, "form": form})
 
 
 def _limit_memory() -> None:

@@ -1,5 +1,6 @@
 """The benchmark of lengths, at tiny sizes."""
 
+import dataclasses
 import functools
 import os
 import types
@@ -27,6 +28,17 @@ def test_contenders_see_the_length_and_have_equal_parameters(name, monkeypatch):
     assert (getattr(layer, "receptive_field", None) or 20) >= 20
     run = length_contenders.streamed(layer, CASE, compiled=False)
     np.testing.assert_allclose(run().reshape(2, -1), expected, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", length_contenders.LAYERS)
+@pytest.mark.parametrize("task", length_contenders.TASKS)
+def test_contenders_take_their_steps(name, task, monkeypatch):
+    monkeypatch.setattr(length_contenders, "_limit_memory", lambda: None)
+    case = dataclasses.replace(CASE, task=task, xla=False)
+    _, make = length_contenders.LAYERS[name]
+    contender = length_contenders.of_tensorflow(make, case)
+    contender.step()
+    assert contender.facts["form"] == ""
 
 
 def test_a_row_is_measured_once(tmp_path, forks):
