@@ -13,6 +13,7 @@ matplotlib.use("Agg")
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import LogLocator
 
 from benchmarks import lengths
 from benchmarks.length_contenders import CONTENDERS
@@ -66,6 +67,7 @@ def _draw_task(axes: Axes, rows: Sequence[lengths.Row]) -> None:
         if points:
             axes.plot(*zip(*points, strict=True), label=CONTENDERS[name][0], **style)
     axes.set_ylabel("ms", color=palette.TEXT)
+    axes.xaxis.set_major_locator(LogLocator(base=4))
     axes.xaxis.set_major_formatter("{x:,.0f}")
     axes.yaxis.set_major_formatter("{x:,g}")
     axes.yaxis.set_minor_formatter("")

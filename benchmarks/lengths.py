@@ -137,9 +137,12 @@ def cell(row: Mapping[str, str] | None) -> str:
         return "not measured"
     form = f" {row['form']}".rstrip()
     if row["contender"] == OURS or not row["ratio_median"]:
-        return f"{float(row['milliseconds']):,.3g} ms{form}"
-    ratios = (float(row[f"ratio_{name}"]) for name in ("min", "median", "max"))
-    return "{:.2f}, **{:.2f}**, {:.2f}".format(*ratios) + form
+        milliseconds = float(row["milliseconds"])
+        digits = ",.0f" if milliseconds >= 100 else ".3g"
+        return f"{milliseconds:{digits}} ms{form}"
+    ratios = [float(row[f"ratio_{name}"]) for name in ("min", "median", "max")]
+    least, median, most = (f"{x:.2f}" if x >= 0.1 else f"{x:.3f}" for x in ratios)
+    return f"{least}, **{median}**, {most}{form}"
 
 
 def measure(

@@ -93,7 +93,7 @@ def test_rows_are_read_as_they_were_written(tmp_path):
     assert list(read.values()) == rows
     text = lengths.table(read, [case])
     assert (
-        text.splitlines()[-1] == "| 1,024 | 3e+03 ms XLA | 0.25, **0.38**, 0.50 XLA |"
+        text.splitlines()[-1] == "| 1,024 | 3,000 ms XLA | 0.25, **0.38**, 0.50 XLA |"
     )
     figure = draw_lengths.draw(list(read.values()), 8)
     answer, *_ = figure.axes
