@@ -179,6 +179,8 @@ def _keras_step(layer, run_layer, sizes):
         return Contender(lambda: forward(sequences).numpy(), {})
 
     step = descent(functools.partial(mean_square, training=True), variables)
+    if sizes.mode == "xla":
+        step = tf.function(step, jit_compile=True)
     length = None if sizes.mode == "unknown_length" else sizes.time_steps
     spec = tf.TensorSpec((sizes.batch_size, length, sizes.input_units))
     return Contender(traced(step, [sequences], [spec]), {})

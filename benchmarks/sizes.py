@@ -10,9 +10,9 @@ from typing import Any
 from absl import flags
 
 STEPS = ("train", "forward")  # a training step, or its forward half
-# And the first training step, with tracing and compiling; the first at another length; and a
-# training step whose graph does not know the number of time steps.
-MODES = (*STEPS, "first", "another_length", "unknown_length")
+# And a training step that XLA compiles; the first training step, with tracing and compiling; the
+# first at another length; and one whose graph does not know the number of time steps.
+MODES = (*STEPS, "xla", "first", "another_length", "unknown_length")
 DTYPES = ("float32", "bfloat16")
 
 

@@ -64,8 +64,9 @@ def define_flags() -> None:
         "mode",
         ["train"],
         MODES,
-        "A training step, or forward alone; the first training step; the first at 3 T / 2 "
-        "after one at T; a step of a graph that does not know T. Give it again for several.",
+        "A training step, or forward alone; a training step that XLA compiles; the first training "
+        "step; the first at 3 T / 2 after one at T; a step of a graph that does not know T. Give "
+        "it again for several.",
     )
     flags.DEFINE_enum("dtype", "float32", DTYPES, "What is computed in.")
     flags.DEFINE_multi_enum(
