@@ -312,6 +312,8 @@ class _Trial:
             return True
         if damaged == _BEST and damaged in self._said:
             return bool(_BEST_FILES.match(difference))  # it has told what is gone
+        if f"/{name} cannot be written (" in self._said:  # a picture
+            return what == "is missing"
         if name == "left:" or _TRIAL_FILES.match(name):  # the next command clears it
             return len(self.finding.statuses) == 1
         if name.rpartition("/")[2].removesuffix(".unreadable") in outcomes.RECORDS:

@@ -534,9 +534,15 @@ def test_workers_that_are_disturbed_at_random_go_on():
     assert ended.stdout.splitlines()[-1] == "| all | 1 | 0 | 1 | 0 | 0 | 0 |"
 
 
-def test_a_run_in_a_store_goes_on_too():
-    case = "--case=stores:in-s3:unanswered:20:0"
-    command = ["benchmarks.faults", case, "--threads=1"]
+@pytest.mark.parametrize(
+    "case",
+    [
+        "stores:in-s3:unanswered:20:0",
+        "denied:draw:EACCES:mkdir:run/drawings:0",  # it says that it goes on without pictures
+    ],
+)
+def test_a_run_goes_on_too(case):
+    command = ["benchmarks.faults", f"--case={case}", "--threads=1"]
     ended = subprocess.run(
         [sys.executable, "-m", *command], cwd=ROOT, capture_output=True, text=True
     )
