@@ -178,9 +178,11 @@ def _keras_step(layer, run_layer, sizes):
         forward.get_concrete_function(sequences)  # as `traced` does
         return Contender(lambda: forward(sequences).numpy(), {})
 
-    step = descent(functools.partial(mean_square, training=True), variables)
-    if sizes.mode == "xla":
-        step = tf.function(step, jit_compile=True)
+    step = descent(
+        functools.partial(mean_square, training=True),
+        variables,
+        compiled=sizes.mode == "xla",
+    )
     length = None if sizes.mode == "unknown_length" else sizes.time_steps
     spec = tf.TensorSpec((sizes.batch_size, length, sizes.input_units))
     return Contender(traced(step, [sequences], [spec]), {})
@@ -278,14 +280,18 @@ def traced(function: Any, inputs: list, specs: list | None = None) -> Callable[[
     return lambda: graph(*inputs)[0].numpy()
 
 
-def descent(compute_loss: Callable, variables: list) -> Any:
+def descent(compute_loss: Callable, variables: list, *, compiled: bool = False) -> Any:
     """Returns a function that takes a step of gradient descent: it returns the loss of its inputs.
 
     It computes the gradient of the first input, too, as if an embedding were below.
+
+    Args:
+        compute_loss: from the inputs.
+        variables: what the step changes.
+        compiled: whether XLA compiles the step as one program.
     """
     import tensorflow as tf
 
-    @tf.function
     def step(first, *others):
         with tf.GradientTape() as tape:
             tape.watch(first)
@@ -295,7 +301,7 @@ def descent(compute_loss: Callable, variables: list) -> Any:
             variable.assign_sub(RATE * gradient)
         return loss, below  # TensorFlow would prune a gradient that is not returned
 
-    return step
+    return tf.function(step, jit_compile=compiled or None)
 
 
 # The authors' code

@@ -11,6 +11,7 @@ import functools
 import resource
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -24,7 +25,7 @@ from trainers.training import resources
 TAPS = 4
 # A training step for the last output, one for all of them, and a time step of a stream.
 TASKS = ("answer", "outputs", "stream")
-MEMORY = 4 << 30  # that a layer on TensorFlow may need, in bytes
+MEMORY = 4 << 30  # bytes that a layer on TensorFlow may take
 STREAMED_STEPS = 50  # of a reading: one alone would be too short
 
 
@@ -156,10 +157,10 @@ def of_tensorflow(make: Callable[..., Any], case: Case) -> Contender:
 
 
 def _limit_memory() -> None:
-    """Limits what the process may hold, so that the system need not end another one for it."""
+    """Limits the process's memory, so that the system does not end another one for lack of it."""
     import tensorflow as tf  # noqa: F401  (reserves addresses, which do not count)
 
-    held = resources.resident("VmSize")
+    held = resources.fields(Path("/proc/self/status"), unit=1024).get("VmSize")
     if held is not None:
         _, hard = resource.getrlimit(resource.RLIMIT_AS)
         resource.setrlimit(resource.RLIMIT_AS, (held + MEMORY, hard))
@@ -180,9 +181,7 @@ def _training(layer: Any, case: Case, compiled: bool) -> Callable[[], Any]:
     def mean_square(sequences: Any) -> Any:
         return tf.reduce_mean(tf.square(layer(sequences, training=True)))
 
-    step = contenders.descent(mean_square, variables)
-    if compiled:
-        step = tf.function(step, jit_compile=True)
+    step = contenders.descent(mean_square, variables, compiled=compiled)
     return contenders.traced(step, [tf.constant(case.sequences())])
 
 

@@ -208,9 +208,8 @@ def _build(build, setting):
 def _come_to_rest(trim=False):
     global _rest
     gc.collect()
-    if (
-        trim
-    ):  # else what building has freed counts as held, and other contenders lack it
+    if trim:
+        # Otherwise what building has freed counts as held, and other contenders lack it.
         with contextlib.suppress(OSError, AttributeError):  # glibc alone has it
             ctypes.CDLL(None).malloc_trim(0)
     _rest = resources.resident("VmRSS")

@@ -312,7 +312,7 @@ class _Trial:
             return True
         if damaged == _BEST and damaged in self._said:
             return bool(_BEST_FILES.match(difference))  # it has told what is gone
-        if f"/{name} cannot be written (" in self._said:  # a picture
+        if name.endswith(".png") and f"/{name} cannot be written (" in self._said:
             return what == "is missing"
         if name == "left:" or _TRIAL_FILES.match(name):  # the next command clears it
             return len(self.finding.statuses) == 1

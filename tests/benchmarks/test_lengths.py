@@ -39,6 +39,7 @@ def test_contenders_take_their_steps(name, task, monkeypatch):
     contender = length_contenders.of_tensorflow(make, case)
     contender.step()
     assert contender.facts["form"] == ""
+    assert contender.facts["parameters"] == pytest.approx(CASE.parameters, rel=0.1)
 
 
 def test_a_row_is_measured_once(tmp_path, forks):
