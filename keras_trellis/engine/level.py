@@ -22,7 +22,7 @@ from keras_trellis.core.convolution import (
     zeros,
 )
 from keras_trellis.core.network import Gate, Weights
-from keras_trellis.engine.convolution import delay, join_taps, multiply
+from keras_trellis.engine.convolution import delay, join_taps, multiply, sum_steps
 from keras_trellis.engine.schedule import ALL, Steps, take_steps
 from keras_trellis.types import State, Tensor
 
@@ -154,7 +154,7 @@ def _trained(gate: Gate, reach: Reach, hidden: HiddenKernel) -> Callable[..., An
             by_kernel = tf.reshape(by_kernel, kernel.shape)
             by_addend = by_total
             if not has_steps:
-                by_addend = tf.reduce_sum(by_total, axis=(0, 1))
+                by_addend = sum_steps(by_total)
             gradients = (by_kernel, *by_past, *by_state, by_addend)
             if hidden.rounded:
                 return tuple(map(_without_gradient, gradients))
@@ -204,10 +204,8 @@ def _read(reach: Reach, past: State, state: State, mask: Tensor | None) -> Tenso
     left = past[0]
     below = state[0][:, : reach.steps]
     padded = masked(pad_left(left, below), mask)
-    taps = join_taps(padded, left.shape[1], reach.taps, reach.dilation)
-    if reach.steps == 0:
-        return taps
-    return take_steps(taps, reach.needed)
+    needed = ALL if reach.steps == 0 else reach.needed
+    return join_taps(padded, left.shape[1], reach.taps, reach.dilation, needed)
 
 
 def _shift(reach: Reach, past: State, state: State) -> State:

@@ -112,7 +112,9 @@ def begin(
         what `ascend` applies for the levels above, and what level 0 leaves.
     """
     hidden = hidden_kernel(weights, training)
-    addends = convolution.inject(network, weights, sequences, cache.inputs)
+    addends = convolution.inject(
+        network, weights, sequences, cache.inputs, training=training
+    )
     split = [_split_levels(network, tensor) for tensor in cache.levels]
     pasts = list(zip(*split, strict=True))
     levels = _Levels(network, hidden, addends, pasts, plan, training)

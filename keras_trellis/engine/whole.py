@@ -104,7 +104,7 @@ def run(
     grids = _addend_grids(network, parts)
     carry = _Carry(
         state=network.bottom(sequences, grid.size(steps)),
-        addends=_addends(network, weights, sequences, grids),
+        addends=_addends(network, weights, sequences, grids, training),
         initial=initial or (),
         kernel=hidden.kernel,
         rounded=hidden.rounded,
@@ -153,13 +153,19 @@ def _begin_segment(levels: _Levels, carry: _Carry, steps: Number) -> tuple[_Carr
 
 
 def _addends(
-    network: Network, weights: Weights, sequences: Tensor, grids: dict[int, Grid]
+    network: Network,
+    weights: Weights,
+    sequences: Tensor,
+    grids: dict[int, Grid],
+    training: bool,
 ) -> Addends:
     """Returns what joins the products, by dilation, at the steps of its grid."""
     steps = time_steps(sequences)
     past = zeros(sequences, network.input_width, sequences.shape[-1])
     finest = {dilation: cut(WHOLE, grid, steps) for dilation, grid in grids.items()}
-    return convolution.inject(network, weights, sequences, past, finest)
+    return convolution.inject(
+        network, weights, sequences, past, finest, training=training
+    )
 
 
 def _segments(
