@@ -43,6 +43,28 @@ def _as_integer(item: str) -> int | str:
         return item
 
 
+class _NumberOrNoneParser(flags.ArgumentParser):
+    """Reads a number, or `None`, which the schema refuses where a field needs a number."""
+
+    def __init__(self, number: flags.ArgumentParser) -> None:
+        self._number = number
+
+    def parse(self, argument: Any) -> Any:
+        """Returns the number or None."""
+        return None if argument == "None" else self._number.parse(argument)
+
+    def flag_type(self) -> str:
+        """Returns the name of the type in `--help`."""
+        return self._number.flag_type()
+
+
+config_flags.register_flag_parser(parser=_NumberOrNoneParser(flags.IntegerParser()))(
+    int
+)
+config_flags.register_flag_parser(parser=_NumberOrNoneParser(flags.FloatParser()))(
+    float
+)
+
 # The parser of ml_collections joins the values of a repeated flag. Here the last value counts, as
 # for other flags.
 config_flags.register_flag_parser(parser=_TupleParser())(tuple)

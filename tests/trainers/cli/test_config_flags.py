@@ -104,3 +104,23 @@ def test_a_preset_of_a_file_is_no_path_and_is_told_in_one_line(tmp_path, preset)
     with pytest.raises(ValueError, match="`preset` must be a name") as error:
         parse(f"--config_file={file}")
     assert str(error.value).isprintable()
+
+
+@pytest.mark.parametrize(
+    "task, preset, field",
+    [
+        ("permuted_mnist", "medium", "schedule.average_after"),
+        ("mnist", "small", "model.read"),
+        ("addition", "paper", "schedule.stop_at"),
+    ],
+)
+def test_a_field_that_may_be_none_is_given_none(task, preset, field):
+    assert names.flatten(configs.load(task, preset).to_dict())[field] is not None
+    given = parse(f"--task={task}", f"--preset={preset}", f"--config.{field}=None")
+    assert names.flatten(given)[field] is None
+
+
+@pytest.mark.parametrize("field", ["model.units", "optimizer.learning_rate"])
+def test_a_field_that_needs_a_number_refuses_none(field):
+    with pytest.raises(ValueError, match=rf"`config\.{field}` must .*=None$"):
+        parse(*SMALL, f"--config.{field}=None")
