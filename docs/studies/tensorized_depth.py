@@ -89,7 +89,7 @@ def read(runs: pathlib.Path, row: Row, seed: int) -> dict[str, Any] | None:
         "parameters": result["parameters"],
         "solved": int(bool(result.get("solved"))),
         "examples": result["epochs"] * data["train"],
-        "right_answers": result["scores"]["test"]["exact"]["right_answers"],
+        "right_answers": round(result["scores"]["test"]["exact"]["right_answers"], 1),
         "processor_seconds": round(running.processor_seconds(folder), 1),
     }
 
@@ -116,38 +116,48 @@ def table(results: Sequence[dict[str, Any]]) -> str:
 
 
 def draw(results: Sequence[dict[str, Any]]) -> figure.Figure:
-    """Draws the examples that solved runs took over the depth, a panel for each task."""
+    """Draws the examples that runs took over the depth, a panel for each task.
+
+    A run that was not solved is an open circle at its last example.
+    """
     picture = figure.Figure(figsize=(11, 4.2), layout="constrained")
     axes = picture.subplots(1, len(TASKS))
     for panel, task in zip(axes, TASKS, strict=True):
-        for layer, colour in zip(LAYERS, _COLOURS, strict=True):
+        for number, layer in enumerate(LAYERS):
             own = [
                 result
                 for result in results
                 if (result["task"], result["layer"]) == (task, layer)
             ]
-            _draw_layer(panel, own, layer, colour)
-        panel.set(
-            title=task, xlabel="L", ylabel="examples", yscale="log", xticks=DEPTHS
-        )
+            _draw_layer(panel, own, layer, number)
+        panel.set(title=task, xlabel="L", ylabel="examples", xticks=DEPTHS)
+        panel.margins(y=0.08)
+        panel.set_ylim(bottom=0)
+        panel.yaxis.set_major_formatter("{x:,.0f}")
         panel.grid(alpha=0.25)
-    axes[0].legend(fontsize="small")
+    axes[0].plot([], [], "o", color="grey", fillstyle="none", label="not solved")
+    labels = axes[0].get_legend_handles_labels()
+    picture.legend(*labels, loc="outside right center", fontsize="small")
     return picture
 
 
 def _draw_layer(
-    panel: Any, results: Sequence[dict[str, Any]], layer: str, colour: str
+    panel: Any, results: Sequence[dict[str, Any]], layer: str, number: int
 ) -> None:
-    """Draws a line through the means, a dot for each solved run."""
-    solved = [result for result in results if result["solved"]]
-    depths = sorted({result["depth"] for result in solved})
+    """Draws a line through the means of the depths, and a dot for each run, beside each other."""
+    colour = _COLOURS[number]
+    beside = 0.12 * (number - len(LAYERS) // 2)
+    depths = sorted({result["depth"] for result in results})
     means = [
-        statistics.mean(run["examples"] for run in solved if run["depth"] == depth)
+        statistics.mean(run["examples"] for run in results if run["depth"] == depth)
         for depth in depths
     ]
-    panel.plot(depths, means, color=colour, label=layer)
-    places = [[result[name] for result in solved] for name in ("depth", "examples")]
-    panel.plot(*places, "o", color=colour, markersize=4)
+    places = [depth + beside for depth in depths]
+    panel.plot(places, means, color=colour, label=layer)
+    for run in results:
+        filled = "full" if run["solved"] else "none"
+        place = (run["depth"] + beside, run["examples"])
+        panel.plot(*place, "o", color=colour, markersize=5, fillstyle=filled)
 
 
 def _row(result: dict[str, Any]) -> Row:
