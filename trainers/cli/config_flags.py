@@ -58,12 +58,8 @@ class _NumberOrNoneParser(flags.ArgumentParser):
         return self._number.flag_type()
 
 
-config_flags.register_flag_parser(parser=_NumberOrNoneParser(flags.IntegerParser()))(
-    int
-)
-config_flags.register_flag_parser(parser=_NumberOrNoneParser(flags.FloatParser()))(
-    float
-)
+for _kind, _number in ((int, flags.IntegerParser()), (float, flags.FloatParser())):
+    config_flags.register_flag_parser(parser=_NumberOrNoneParser(_number))(_kind)
 
 # The parser of ml_collections joins the values of a repeated flag. Here the last value counts, as
 # for other flags.
