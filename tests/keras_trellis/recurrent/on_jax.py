@@ -102,6 +102,7 @@ def check_recomputation(channels):
 
 def train(x, path):
     """Trains with dropout, saves the model, and returns what it gives."""
+    keras.utils.set_random_seed(0)
     model = keras.Sequential(
         [
             keras.Input(x.shape[1:]),
@@ -110,8 +111,11 @@ def train(x, path):
         ]
     )
     model.compile(keras.optimizers.SGD(0.3), "mse")
-    history = model.fit(x, x[:, -1], epochs=5, verbose=0).history["loss"]
-    assert history[-1] < history[0], history
+    # Without dropout, whose masks can outweigh what a few steps of training gain.
+    before = model.evaluate(x, x[:, -1], verbose=0)
+    model.fit(x, x[:, -1], epochs=20, verbose=0)
+    after = model.evaluate(x, x[:, -1], verbose=0)
+    assert after < 0.97 * before, (before, after)
     model.save(path)
     return model.predict(x, verbose=0)
 
