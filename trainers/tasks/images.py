@@ -41,7 +41,7 @@ PERMUTED_MNIST = dataclasses.replace(
     SEQ_MNIST,
     name="permuted_mnist",
     permuted=True,
-    presets=SEQ_MNIST.presets | {"medium": seq_mnist.permuted_medium},
+    presets={**SEQ_MNIST.presets, "medium": seq_mnist.permuted_medium},
     data="MNIST, handwritten digits, pixel by pixel in an order drawn once",
     published=(Published("as published", 8e6, 98.13),),
     quoted=_quoted(1),
