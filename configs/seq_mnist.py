@@ -105,10 +105,7 @@ def medium() -> dict:
     """
     config = small()
     config["model"].update(units=160, recurrent_dropout=0.3)
-    config["schedule"].update(epochs=(), average_after=34)
-    # 860 steps read the 55,000 images once, so that a part of the run is a pass over them.
-    config["training"].update(epochs=40, steps=40 * 860)
-    return config
+    return _by_one_cosine(config, epochs=40, average_after=34)
 
 
 def permuted_medium() -> dict:
@@ -127,9 +124,14 @@ def permuted_medium() -> dict:
         recurrent_dropout=0.5,
     )
     config["optimizer"].update(learning_rate=8e-3)
-    config["schedule"].update(epochs=(), average_after=17)
+    return _by_one_cosine(config, epochs=20, average_after=17)
+
+
+def _by_one_cosine(config: dict, epochs: int, average_after: int) -> dict:
+    """Gives a config one cosine over its run, and averages of the weights from an epoch on."""
+    config["schedule"].update(epochs=(), average_after=average_after)
     # 860 steps read the 55,000 images once, so that a part of the run is a pass over them.
-    config["training"].update(epochs=20, steps=20 * 860)
+    config["training"].update(epochs=epochs, steps=epochs * 860)
     return config
 
 
