@@ -145,7 +145,10 @@ class Trainer:
         Raises:
             ValueError: the batch size is not divisible by the number of replicas.
         """
-        dataset = self.task.dataset(first_step)
+        options = tf.data.Options()
+        # Its thread sleeps for up to a minute, and sometimes an iterator's end waits for that.
+        options.autotune.enabled = False
+        dataset = self.task.dataset(first_step).with_options(options)
         if self.replicas == 1:
             return iter(dataset)
         for spec in tf.nest.flatten(dataset.element_spec):
