@@ -146,7 +146,7 @@ class Trainer:
             ValueError: the batch size is not divisible by the number of replicas.
         """
         options = tf.data.Options()
-        # Its thread sleeps for up to a minute, and sometimes an iterator's end waits for that.
+        # The thread that tunes sleeps for up to a minute, and may keep an iterator from ending.
         options.autotune.enabled = False
         dataset = self.task.dataset(first_step).with_options(options)
         if self.replicas == 1:

@@ -254,7 +254,7 @@ def test_how_many_steps_a_call_has_changes_no_bit(data):
 
 
 def test_batches_are_let_go_at_once():
-    """Autotuning of tf.data kept one iterator in four for seconds, at most 60, of a stopped run."""
+    """The autotuning of tf.data kept about one iterator in four, and its run, for seconds."""
     trainer = Trainer(Numbers(), optimizers.SGD(1.0))
     iterators = [trainer.batches(0) for _ in range(20)]
     for _ in range(60):
