@@ -90,13 +90,12 @@ class Task(SequenceModeling):
         self._replicas = tf.distribute.get_strategy().num_replicas_in_sync
 
     def dataset(self, first_step: int) -> Any:
+        batches = _batches(self, first_step)
         if self._replicas == 1:
-            return _batches(self, first_step)
+            return batches
         sizes = (self._config.data.batch_size, *self._data.train.inputs.shape[1:])
         specs = tf.TensorSpec(sizes), tf.TensorSpec(sizes[:1])
-        return tf.data.Dataset.from_generator(
-            lambda: _batches(self, first_step), output_signature=specs
-        )
+        return tf.data.Dataset.from_generator(lambda: batches, output_signature=specs)
 
 
 class Painter(keras.Model):
@@ -200,8 +199,26 @@ def _state_dict(path):
     return dict(np.load(io.BytesIO(content)))
 
 
+class _Dataset:
+    """Stands for a `tf.data.Dataset`, whose iterators would need threads."""
+
+    def __init__(self, draw, *args):
+        self._draw, self._args = draw, args
+
+    def __iter__(self):
+        return self._draw(*self._args)
+
+    def with_options(self, options):
+        del options  # they are for the threads
+        return self
+
+
 def _batches(self, first_step):
-    """Stands for `ShuffledExamples.dataset`, whose pipeline would need threads."""
+    """Stands for `ShuffledExamples.dataset`."""
+    return _Dataset(_drawn, self, first_step)
+
+
+def _drawn(self, first_step):
     inputs, targets = self._data.train
     size, step = self._config.data.batch_size, first_step
     while True:
@@ -215,7 +232,9 @@ def _batches(self, first_step):
 def _numbers(self, first_step):
     """Stands for `MetaTraining.dataset`."""
     del self
-    return (tf.constant([step], tf.int64) for step in itertools.count(first_step))
+    return _Dataset(
+        lambda: (tf.constant([step], tf.int64) for step in itertools.count(first_step))
+    )
 
 
 _settings = evaluation.settings
