@@ -202,11 +202,11 @@ def _state_dict(path):
 class _Dataset:
     """Stands for a `tf.data.Dataset`, whose iterators would need threads."""
 
-    def __init__(self, draw, *args):
-        self._draw, self._args = draw, args
+    def __init__(self, draw):
+        self._draw = draw
 
     def __iter__(self):
-        return self._draw(*self._args)
+        return self._draw()
 
     def with_options(self, options):
         del options  # they are for the threads
@@ -215,7 +215,7 @@ class _Dataset:
 
 def _batches(self, first_step):
     """Stands for `ShuffledExamples.dataset`."""
-    return _Dataset(_drawn, self, first_step)
+    return _Dataset(lambda: _drawn(self, first_step))
 
 
 def _drawn(self, first_step):
