@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 from matplotlib import image
+from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.axis import Axis
 from matplotlib.figure import Figure
@@ -94,14 +95,17 @@ def _log(axis: Axis, set_scale: Callable[[str], None], ticks: Sequence[float]) -
     axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,g}"))
 
 
-def legend(axes: Axes) -> None:
-    """Names the layers above the picture."""
-    figure = axes.get_figure(root=True)
+def legend(*drawn: Axes) -> None:
+    """Names the layers of all panels above the picture."""
+    figure = drawn[0].get_figure(root=True)
     assert figure
-    handles, labels = axes.get_legend_handles_labels()
+    named: dict[str, Artist] = {}
+    for axes in drawn:
+        handles, labels = axes.get_legend_handles_labels()
+        named |= dict(zip(labels, handles, strict=True))
     figure.legend(
-        handles,
-        labels,
+        named.values(),
+        named.keys(),
         loc="outside upper center",
         ncols=2,
         frameon=False,
@@ -125,8 +129,16 @@ def noted(name: str, *firsts: str) -> list[list[str]]:
     ]
 
 
-def curves(axes: Axes, name: str, task: str) -> None:
-    """Draws validation over CPU seconds: the median of the seeds, and all of them as a band."""
+def curves(axes: Axes, name: str, task: str, shares: bool = False) -> None:
+    """Draws validation over CPU seconds: the median of the seeds, and all of them as a band.
+
+    Args:
+        axes: where.
+        name: the CSV file.
+        task: the task whose points are drawn.
+        shares: whether the seconds are parts of a run's, in percent. Runs of two machines, in time
+            that is equal on each, have no other axis in common.
+    """
     seeds: dict[str, dict[str, list[tuple[float, float]]]] = defaultdict(dict)
     for line in lines(name):
         if line["task"] == task and line["split"] == "validation":
@@ -136,6 +148,8 @@ def curves(axes: Axes, name: str, task: str) -> None:
         length = min(map(len, runs.values()))
         points = np.array([run[:length] for run in runs.values()])
         seconds, values = points[0, :, 0], points[:, :, 1]
+        if shares:
+            seconds = 100 * seconds / seconds[-1]
         colour = palette.LAYERS[model]
         low, high = values.min(0), values.max(0)
         axes.fill_between(seconds, low, high, color=colour, alpha=0.18, linewidth=0)
@@ -182,10 +196,17 @@ def memory() -> Figure:
 
 def pixels() -> Figure:
     """Accuracy on permuted MNIST over CPU seconds."""
-    picture, (axes,) = panels(1, 3.4)
-    curves(axes, "comparisons/permuted_mnist_longer.csv", "permuted_mnist")
-    describe(axes, "CPU seconds of training", "validation accuracy, %")
-    legend(axes)
+    picture, (above, below) = panels(2, 3.0)
+    curves(above, "comparisons/permuted_mnist_longer.csv", "permuted_mnist")
+    curves(
+        below, "comparisons/permuted_mnist_medium.csv", "permuted_mnist", shares=True
+    )
+    for axes, x, title in (
+        (above, "CPU seconds of training", "240 seconds, equal parameters"),
+        (below, "an hour of training, %", "An hour, each layer in a size of its own"),
+    ):
+        describe(axes, x, "validation accuracy, %", title)
+    legend(above, below)
     return picture
 
 
