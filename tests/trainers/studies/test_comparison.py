@@ -608,12 +608,17 @@ def test_runs_are_ordinary_runs(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("file", sorted((ROOT / "docs/comparisons").glob("*.json")))
 def test_the_configs_of_the_page_are_valid(file):
-    """A file is called TABLE-MODEL; the tables of groups have infinite depth in place of levels."""
+    """A file is called TABLE-MODEL, a table after its task.
+
+    `_groups` ends the name of a table with infinite depth in place of levels, `_medium` that of
+    one whose models have the time of the preset `medium`.
+    """
     config = configs.read(file)
     schema.check(config)
     table, model = file.stem.split("-")
-    task = table.removesuffix("_groups")
-    layer = "equilibrium" if task != table and model == "trellis" else model
+    task = table.removesuffix("_groups").removesuffix("_medium")
+    groups = table.endswith("_groups")
+    layer = "equilibrium" if groups and model == "trellis" else model
     assert (config.task, config.model.layer) == (task, layer)
 
 
