@@ -17,6 +17,10 @@ from trainers.data.sequences import SPLITS, SequenceData
 NO_CLASS = (
     -1
 )  # the target of a step without a class; NaN is that of one without a number
+# Standard deviations that the scaling takes. The layer squares that of a channel, in float32, and
+# divides by no less than the first. Numbers to predict are multiplied and divided by theirs alone.
+_CHANNEL_DEVIATIONS = (1e-7, 1e19)
+_NUMBER_DEVIATIONS = (1e-30, 1e30)
 
 
 class Recording(NamedTuple):
@@ -186,8 +190,7 @@ def moments(arrays: Sequence[np.ndarray]) -> tuple[tuple[float, ...], ...]:
     """Returns mean and standard deviation of each channel over the whole steps `[T, p]`."""
     steps = np.concatenate(arrays).astype("float64")
     steps = steps[whole(steps)]
-    deviation = steps.std(0)
-    deviation = np.where(deviation > 0, deviation, 1.0)
+    deviation = np.where(np.ptp(steps, 0) > 0, steps.std(0), 1.0)
     return tuple(steps.mean(0).tolist()), tuple(deviation.tolist())
 
 
@@ -218,7 +221,8 @@ def assemble(
         **further: `notes` and `levels` of the data.
 
     Raises:
-        ValueError: a split has no window that can be used.
+        ValueError: a split has no window that can be used; or float32 cannot scale a channel, or
+            the numbers to predict.
     """
     train = recordings["train"]
     window = window or max(len(recording.values) for recording in train)
@@ -230,6 +234,8 @@ def assemble(
                 f"Received: {len(recordings[split]):,} recordings without"
             )
     mean, deviation = moments([recording.values for recording in train])
+    for channel, size in zip(channels, deviation, strict=True):
+        _check_deviation(f"the channel {channel!r}", size, _CHANNEL_DEVIATIONS)
     predicts_numbers = outputs is None and not classes
     offset, scale = _number_scale(train) if predicts_numbers else ((), 1.0)
     facts = Facts(
@@ -267,8 +273,22 @@ def _number_scale(train: Sequence[Recording]) -> tuple[tuple[float, ...], float]
         [recording.target.reshape(-1, width) for recording in train]
     ).astype("float64")
     means = np.nanmean(values, 0)
-    variance = np.nanmean((values - means) ** 2)
-    return tuple(means.tolist()), float(np.sqrt(variance)) or 1.0
+    differ = np.nanmax(values, 0) > np.nanmin(values, 0)
+    if not differ.any():
+        return tuple(means.tolist()), 1.0
+    scale = float(np.sqrt(np.nanmean((values - means) ** 2)))
+    _check_deviation("the numbers to predict", scale, _NUMBER_DEVIATIONS)
+    return tuple(means.tolist()), scale
+
+
+def _check_deviation(name: str, deviation: float, limits: tuple[float, float]) -> None:
+    """Raises ValueError if float32 cannot scale numbers of a standard deviation."""
+    least, most = limits
+    if not least <= deviation <= most:
+        raise ValueError(
+            f"{name} must have a standard deviation from {least:g} to {most:g} over the training "
+            f"recordings: give other units. Received: {deviation:g}"
+        )
 
 
 def by_length(lengths: Sequence[int], size: int) -> Iterator[list[int]]:

@@ -233,13 +233,22 @@ def by_time(table: Table, shares: Mapping[str, float]) -> dict[str, list[Series]
     return _filled(parts, "config.data.split")
 
 
-def class_names(train: Sequence[Series]) -> tuple[str, ...]:
+def class_names(train: Sequence[Series], label: str) -> tuple[str, ...]:
     """Returns the labels of training series, sorted.
 
+    Args:
+        train: the series.
+        label: the column of the labels.
+
     Raises:
-        ValueError: there is only one class, or none.
+        ValueError: there is only one class, or none; or a label is NaN.
     """
-    labels = {_text(label) for rows in train for label in rows.labels} - {""}
+    labels = {
+        tables.text(place, label, cell)
+        for rows in train
+        for place, cell in zip(rows.places, rows.labels, strict=True)
+    }
+    labels.discard("")
     if len(labels) < 2:
         raise ValueError(
             f"{train[0].places[0]}: the training series must have labels of at least two classes. "
@@ -265,7 +274,7 @@ def recordings(
     Raises:
         ValueError: a label is missing, unknown, or no number; or a series has two.
     """
-    number = _class_number(classes) if classes else _label_number(label)
+    number = _class_number(classes, label) if classes else _label_number(label)
     dtype, missing = ("int32", NO_CLASS) if classes else ("float32", math.nan)
     result = []
     for rows in series:
@@ -313,11 +322,11 @@ def _only(rows: Series, label: str, targets: Sequence[float]) -> float:
     return target
 
 
-def _class_number(classes: Sequence[str]) -> Callable[[Place, Any], float]:
+def _class_number(classes: Sequence[str], label: str) -> Callable[[Place, Any], float]:
     numbers = {name: index for index, name in enumerate(classes)}
 
     def number(place: Place, cell: Any) -> float:
-        if (name := _text(cell)) not in numbers:
+        if (name := tables.text(place, label, cell)) not in numbers:
             raise ValueError(
                 f"{place}: a label must be one of the classes of the training series, "
                 f"{', '.join(classes)}. Received: {name!r}"
@@ -331,16 +340,10 @@ def _label_number(label: str) -> Callable[[Place, Any], float]:
     return lambda place, cell: tables.number(place, label, cell)
 
 
-def _text(cell: Any) -> str:
-    if cell is None:
-        return ""
-    return str(cell).strip()
-
-
 def _remaining(path: epath.Path, columns: Columns) -> tuple[str, ...]:
     """Returns the columns of a table that have no other meaning."""
-    names = tables.header(path)
-    channels = tuple(name for name in names if name not in columns.others)
+    names, others = tables.header(path), columns.others
+    channels = tuple(name for name in names if name not in others)
     if not channels:
         raise ValueError(
             f"{Place(path, 'line', 1)} must have columns of channels. Received: "
@@ -359,7 +362,9 @@ def _add(
         for channel, cell in zip(columns.channels, cells[:count], strict=True)
     ]
     other = dict(zip(columns.others, cells[count:], strict=True))
-    name = _text(other[columns.series]) if columns.series else place.path.stem
+    name = place.path.stem
+    if columns.series:
+        name = tables.text(place, columns.series, other[columns.series])
     if not name:
         raise ValueError(
             f"{place}: the column {columns.series!r} must name the row's series. "
@@ -374,7 +379,7 @@ def _add(
     if columns.label:
         rows.labels.append(other[columns.label])
     if columns.split:
-        rows.splits.append(_text(other[columns.split]))
+        rows.splits.append(tables.text(place, columns.split, other[columns.split]))
 
 
 def _ordered(rows: Series, columns: Columns) -> Series:

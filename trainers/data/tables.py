@@ -3,12 +3,13 @@
 The standard library's reader of CSV knows the line of each row; that of pandas does not.
 """
 
+import collections
 import csv
 import datetime
 import io
 import math
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from etils import epath
@@ -18,6 +19,9 @@ from trainers.data.stores import to_path
 
 CSV, PARQUET = ".csv", ".parquet"
 _ROWS = 10_000  # of a Parquet file, at once
+# Halfway from the largest float32 to the next power of two: rounding takes it, and what is beyond
+# it, to infinity.
+_BEYOND_FLOAT32 = 2.0**128 - 2.0**103
 
 
 class Place(NamedTuple):
@@ -65,19 +69,26 @@ def header(path: epath.Path) -> list[str]:
     Raises:
         ValueError: there are none, two columns have one name, or the file is no such table.
     """
+    place: Any = os.fspath(path)
     if _suffix(path) == PARQUET:
         names = list(_parquet(path).schema_arrow.names)
     else:
         with path.open("rb") as file:
-            _, names = next(_lines(path, file), (1, []))
-    repeated = [name for name in names if names.count(name) > 1]
-    if not names or repeated:
-        received = f"{repeated[0]!r} twice" if repeated else "none"
+            line, names = next(_lines(path, file), (1, []))
+        place = Place(path, "line", line)
+    repeated = first_repeated(names)
+    if not names or repeated is not None:
+        received = "none" if repeated is None else f"{repeated!r} twice"
         raise ValueError(
-            f"{Place(path, 'line', 1)} must have the names of the columns, each once. "
-            f"Received: {received}"
+            f"{place} must have the names of the columns, each once. Received: {received}"
         )
     return names
+
+
+def first_repeated(names: Sequence[str]) -> str | None:
+    """Returns the first of the names that are there more than once; None if there is none."""
+    counts = collections.Counter(names)
+    return next((name for name, count in counts.items() if count > 1), None)
 
 
 def rows(
@@ -93,8 +104,9 @@ def rows(
         ValueError: a column is not there, or a row has more or fewer cells than there are columns.
     """
     names = header(path)
+    indices = {name: index for index, name in enumerate(names)}
     for column in columns:
-        if column not in names:
+        if column not in indices:
             raise ValueError(
                 f"{os.fspath(path)} must have the column {column!r}. "
                 f"Received: {', '.join(names)}"
@@ -102,7 +114,7 @@ def rows(
     if _suffix(path) == PARQUET:
         yield from _parquet_rows(path, columns)
         return
-    chosen = [names.index(column) for column in columns]
+    chosen = [indices[column] for column in columns]
     with path.open("rb") as file:
         lines = _lines(path, file)
         next(lines)
@@ -117,23 +129,39 @@ def rows(
 
 
 def number(place: Place, column: str, cell: Any) -> float:
-    """Returns the number in a cell; NaN for an empty one.
+    """Returns the number in a cell, which float32 can hold; NaN for an empty cell.
 
     Raises:
-        ValueError: it holds anything else.
+        ValueError: it holds anything else: NaN, too, and what float32 would take for infinity.
     """
     if is_empty(cell):
         return math.nan
     try:
         value = float(cell)
-    except (TypeError, ValueError):
-        value = math.inf
-    if math.isinf(value):
+    except (TypeError, ValueError, OverflowError):
+        value = math.nan
+    if not -_BEYOND_FLOAT32 < value < _BEYOND_FLOAT32:
         raise ValueError(
-            f"{place}: the column {column!r} must have finite numbers, or nothing. "
+            f"{place}: the column {column!r} must have finite float32 numbers, or empty cells. "
             f"Received: {str(cell)!r}"
         )
     return value
+
+
+def text(place: Place, column: str, cell: Any) -> str:
+    """Returns the text in a cell, without white space at its ends; "" for an empty cell.
+
+    Raises:
+        ValueError: it is NaN, which only a Parquet file can hold as a value.
+    """
+    if is_empty(cell):
+        return ""
+    if cell != cell:
+        raise ValueError(
+            f"{place}: the column {column!r} must have values, or nothing (null). "
+            "Received: NaN"
+        )
+    return str(cell).strip()
 
 
 def seconds(place: Place, column: str, cell: Any) -> float:
@@ -183,17 +211,33 @@ def _suffix(path: epath.Path) -> str:
 
 def _lines(path: epath.Path, file: Any) -> Iterator[tuple[int, list[str]]]:
     """Yields the rows of a CSV file that are not empty, each with the number of its last line."""
-    text = io.TextIOWrapper(file, "utf-8-sig", newline="")
-    reader = csv.reader(text, strict=True)
+    # Bytes that are not UTF-8 become surrogates: an error of the decoder, which reads ahead, would
+    # not know their line.
+    text = io.TextIOWrapper(file, "utf-8-sig", errors="surrogateescape", newline="")
+    reader = csv.reader(_checked(path, text), strict=True)
     try:
         for cells in reader:
             if cells:
                 yield reader.line_num, cells
-    except (csv.Error, UnicodeDecodeError) as error:
-        place = Place(path, "line", reader.line_num + isinstance(error, UnicodeError))
+    except csv.Error as error:
         raise ValueError(
-            f"{place} must be a row of CSV in UTF-8. Received: {error}"
+            f"{Place(path, 'line', reader.line_num)} must be a row of CSV in UTF-8. "
+            f"Received: {error}"
         ) from error
+
+
+def _checked(path: epath.Path, lines: Iterable[str]) -> Iterator[str]:
+    """Yields lines; raises ValueError if one has a byte that is not UTF-8."""
+    for number, line in enumerate(lines, 1):
+        try:
+            line.encode()
+        except UnicodeEncodeError as error:
+            byte = line[error.start].encode(errors="surrogateescape")[0]
+            raise ValueError(
+                f"{Place(path, 'line', number)} must be a row of CSV in UTF-8. Received: "
+                f"the byte {byte:#04x} at character {error.start + 1}"
+            ) from None
+        yield line
 
 
 def _parquet(path: epath.Path) -> Any:

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from configs import anomaly, baselines, csv_series, forecast, watch
-from trainers.data import co2, recordings, table_series
+from trainers.data import co2, recordings, table_series, tables
 from trainers.data import watch as exercises
 from trainers.data.recordings import Recording, SeriesData
 from trainers.data.sequences import SPLITS
@@ -199,7 +199,7 @@ def _tables(config: Any, data_dir: str | None, *, numbers: bool) -> SeriesData:
     every_step = data.answer == STEP
     period = table_series.period(table, roles, data.tolerance)
     parts = _dealt(config, table, every_step)
-    classes = () if numbers else table_series.class_names(parts["train"])
+    classes = () if numbers else table_series.class_names(parts["train"], roles.label)
     made = {
         split: table_series.recordings(parts[split], classes, roles.label, every_step)
         for split in SPLITS
@@ -225,12 +225,11 @@ def _check_roles(data: Any, roles: Columns) -> None:
                 f"`config.data.{field}` must name a column of the files. Received: "
                 f"config.data.{field}=''"
             )
-    every = (*roles.channels, *roles.others)
-    repeated = [name for name in every if every.count(name) > 1]
-    if repeated:
+    repeated = tables.first_repeated((*roles.channels, *roles.others))
+    if repeated is not None:
         raise ValueError(
             "config.data must give each column one meaning. Received: "
-            f"{repeated[0]!r} twice among its channels, id, time, label and split_column"
+            f"{repeated!r} twice among its channels, id, time, label and split_column"
         )
 
 

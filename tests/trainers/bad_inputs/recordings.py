@@ -22,6 +22,7 @@ TIMED = {name: f"id,label,a,t\n{name},x,1,0\n{name},x,2,1\n{name},x,3,2\n" for n
 PARTS = {name: f"id,label,a,part\n{name},{label},1,{part}\n" for name, label, part in (
     ("p", "x", "train"), ("q", "y", "train"), ("r", "x", "train"), ("s", "y", "validation"), ("u", "x", "test"))}
 BY_COLUMN = "--config.data.split=column --config.data.split_column=part"
+LEVELS = {name: f"id,label,a\n{name},{level},1\n{name},{level},2\n" for level, name in enumerate("pqrsu")}
 GAPS = {name: f"id,label,a,b\n{name},x,,1\n{name},x,2,\n" for name in "pqrsu"}
 
 ROWS = (
@@ -36,11 +37,20 @@ ROWS = (
     csv("t/s.csv, line 1 must have the names of the columns, each once. Received: none", s=""),
     csv("t/q.csv, line 3 must have 3 cells, as the first line. Received: 2", q="id,label,a\nq,y,1\nq,y\n"),
     csv("t/q.csv, line 4 must have 3 cells, as the first line. Received: 4", q='id,label,a\n"q","y\ny",1\nq,y,1,2\n'),
-    csv("t/q.csv, line 3: the column 'a' must have finite numbers, or nothing. Received: 'one'", q="id,label,a\nq,y,1\nq,y,one\n"),
-    csv("t/q.csv, line 2: the column 'a' must have finite numbers, or nothing. Received: '1e999'", q="id,label,a\nq,y,1e999\n"),
-    csv("t/q.csv, line 2: the column 'a' must have finite numbers, or nothing. Received: '1,5'", q='id,label,a\nq,y,"1,5"\n'),
+    csv("t/q.csv, line 3: the column 'a' must have finite float32 numbers, or empty cells. Received: 'one'", q="id,label,a\nq,y,1\nq,y,one\n"),
+    csv("t/q.csv, line 2: the column 'a' must have finite float32 numbers, or empty cells. Received: '1e999'", q="id,label,a\nq,y,1e999\n"),
+    csv("t/q.csv, line 2: the column 'a' must have finite float32 numbers, or empty cells. Received: '1,5'", q='id,label,a\nq,y,"1,5"\n'),
     csv("t/q.csv, line 3 must be a row of CSV in UTF-8. Received: unexpected end of data", q='id,label,a\nq,y,1\nq,y,"2\n'),
-    csv("t/q.csv, line 1 must be a row of CSV in UTF-8. Received: 'utf-8' codec can't decode byte 0xe9 in position 12: invalid continuation byte", q=b"id,label,a\nq\xe9,y,1\n"),
+    csv("t/q.csv, line 2 must be a row of CSV in UTF-8. Received: the byte 0xe9 at character 2", q=b"id,label,a\nq\xe9,y,1\n"),
+    csv("t/s.csv, line 1 must be a row of CSV in UTF-8. Received: the byte 0xff at character 1", s="id,label,a\ns,y,1\n".encode("utf-16")),
+    csv("t/q.csv, line 3: the column 'a' must have finite float32 numbers, or empty cells. Received: '1e39'", q="id,label,a\nq,y,1\nq,y,1e39\n"),
+    csv("t/q.csv, line 3: the column 'a' must have finite float32 numbers, or empty cells. Received: 'nan'", q="id,label,a\nq,y,1\nq,y,nan\n"),
+    csv("t/q.csv, line 2: the column 'a' must have finite float32 numbers, or empty cells. Received: 'NA'", q="id,label,a\nq,y,NA\n"),
+    csv("t/q.csv, line 2: the column 'label' must have finite float32 numbers, or empty cells. Received: '1e300'", task=NUMBERS, **LEVELS | {"q": "id,label,a\nq,1e300,1\n"}),
+    csv("t/q.csv, line 2: the column 'label' must have finite float32 numbers, or empty cells. Received: 'nan'", task=NUMBERS, **LEVELS | {"q": "id,label,a\nq,nan,1\nq,nan,2\n"}),
+    csv("the channel 'a' must have a standard deviation from 1e-07 to 1e+19 over the training recordings: give other units. Received: 1.41421e+38", BY_COLUMN, **PARTS | {"p": "id,label,a,part\np,x,3e38,train\n"}),
+    csv("the numbers to predict must have a standard deviation from 1e-30 to 1e+30 over the training recordings: give other units. Received: {any}", task=NUMBERS, **{name: f"id,label,a\n{name},{level}e38,1\n{name},{level}e38,2\n" for level, name in enumerate("psqur", -2)}),
+    csv(r"t/\x1b[2J.csv, line 2: the column '\x07' must have finite float32 numbers, or empty cells. Received: '\x9b'", **{"\x1b[2J": "id,label,\x07\nq,y,\x9b\n"}),
     csv("t/q.csv, line 3: the column 'id' must name the row's series. Received: an empty cell", q="id,label,a\nq,y,1\n ,y,1\n"),
     csv("t/p.csv, line 2: a series must have a row without an empty cell in its channels. Received: none of 'p'", **GAPS),
     csv("t/q.csv, line 4: a series must have one label in 'label' (config.data.answer=step takes one a step). Received: 'x' of 'q', and 'y' in t/q.csv, line 2", q="id,label,a\nq,y,1\nq,,2\nq,x,3\n"),
@@ -60,7 +70,7 @@ ROWS = (
     csv("t/q.csv, line 4: a series must have each time once. Received: 1 of 'q', as in t/q.csv, line 3", "--config.data.time=t", **TIMED | {"q": "id,label,a,t\nq,x,1,0\nq,x,2,1\nq,x,3,1\n"}),
     csv("t/q.csv, line 4: the times of a series must be 1 apart, as most are, or within 5% of it (config.data.tolerance). Received: 2 after the row before, in 'q'", "--config.data.time=t", **TIMED | {"q": "id,label,a,t\nq,x,1,0\nq,x,2,1\nq,x,3,3\n"}),
     csv("t/q.csv, line 2: the column 't' must have times: numbers, or dates as 2024-05-31 or 2024-05-31T12:00:00. Received: 'noon'", "--config.data.time=t", **TIMED | {"q": "id,label,a,t\nq,x,1,noon\n"}),
-    csv("t/{any}.csv, line 2: the column 'label' must have finite numbers, or nothing. Received: '{any}'", task=NUMBERS),
+    csv("t/{any}.csv, line 2: the column 'label' must have finite float32 numbers, or empty cells. Received: '{any}'", task=NUMBERS),
     Row("series", CSV, "t/p.parquet must be a Parquet file. Received: {any}", {"t/p.parquet": "PAR1"}),
     Row("series", "--task=watch --data_dir=t", "--data_dir must be a folder with watch_dataset.npy or with a wheel of seglearn (or no --data_dir, for the installed package). Received: --data_dir=t"),
     Row("series", "--task=watch --data_dir=t", "t/watch_dataset.npy must have the SHA-256 eb122f23cdf06ef6bd6c6c5312958ec5cf9d038e2e6d457b8081662c75a42537, as in seglearn 1.2.5. Received: {any}", {"t/watch_dataset.npy": b"\x93NUMPY"}),

@@ -92,7 +92,7 @@ def test_training_knows_nothing_of_later_weeks():
         (["19900106,1", "x,2"], "line 3: `date` must be a day, .* Received: 'x'"),
         (
             ["19900106,1", "19900113,y"],
-            "line 3: the column 'co2' must have finite numbers",
+            "line 3: the column 'co2' must have finite float32 numbers",
         ),
         (["19900106,1"], "must have more than 52 weeks. Received: 1"),
     ],

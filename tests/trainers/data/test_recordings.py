@@ -1,6 +1,7 @@
 """Windows of recordings: together they have every step, and the scaling is of training alone."""
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -78,6 +79,47 @@ def test_the_scaling_is_that_of_the_whole_training_steps(seed):
     np.testing.assert_allclose(facts[0].deviation, steps.std(0))
     assert facts[0].gaps
     assert (facts[0].window, facts[0].outputs, facts[0].every_step) == (5, 3, False)
+
+
+def assembled(values, target=0):
+    """Returns the facts of three recordings of some values, in each split the same."""
+    target = np.asarray(target, "float32" if isinstance(target, float) else "int32")
+    steps = np.stack([np.arange(3), np.array(values, "float64")], 1)
+    one = Recording("q", recordings.with_gaps(steps), target)
+    train = [one, one._replace(target=-target)]
+    parts = {"train": train, "validation": train, "test": train}
+    classes = () if target.dtype == "float32" else "xyz"
+    made = recordings.assemble(parts, "ab", window=None, hop=None, classes=classes)
+    return made.facts
+
+
+@pytest.mark.parametrize("scale", [1e-8, 1e-30, 1e20, 3e38])
+def test_a_channel_that_float32_cannot_scale_is_refused(scale):
+    with pytest.raises(ValueError, match="the channel 'b' must have a standard dev"):
+        assembled([0.0, scale, -scale])
+
+
+@given(st.floats(-3e38, 3e38), st.integers(1, 9))
+def test_a_channel_that_stays_the_same_is_not_scaled(value, steps):
+    # The mean of equal numbers is not always that number.
+    values = np.full((steps, 1), value, "float32")
+    assert recordings.moments([values])[1] == (1.0,)
+
+
+@pytest.mark.parametrize("scale", [1e-31, 1e31, 3e38])
+def test_numbers_that_float32_cannot_scale_are_refused(scale):
+    with pytest.raises(ValueError, match="numbers to predict must have a standard dev"):
+        assembled([0.0, 1.0, 2.0], scale)
+    assert assembled([0.0, 1.0, 2.0], 1e-9).scale == pytest.approx(1e-9)
+
+
+@given(st.floats(-3e38, 3e38).map(np.float32), st.integers(1, 9))
+def test_numbers_that_are_all_the_same_are_not_scaled(value, count):
+    numbers = recording("s", 4)._replace(target=np.array(value))
+    train = [numbers] * count
+    parts = dict.fromkeys(("train", "validation", "test"), train)
+    facts = recordings.assemble(parts, "ab", window=None, hop=None).facts
+    assert facts.scale == 1.0 and facts.offset == (pytest.approx(value),)
 
 
 def test_facts_survive_json():
