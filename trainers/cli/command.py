@@ -13,7 +13,7 @@ from typing import Any, NoReturn
 from absl import app, flags, logging
 
 from trainers.cli import flag_errors
-from trainers.data.files import refuse_pipe
+from trainers.data.files import bad_byte, read_bytes, refuse_pipe
 from trainers.serving import terminal
 from trainers.training import stopping, watcher
 from trainers.training.hold import TakenError
@@ -152,13 +152,30 @@ def _parsed(argv: list[str]) -> list[str]:
 
 
 def _expand_flagfiles(argv: list[str]) -> list[str]:
-    for argument in argv:
-        if argument.lstrip("-").startswith("flagfile="):
-            refuse_pipe(argument.partition("=")[2])
+    paths = [
+        argument.partition("=")[2]
+        for argument in argv
+        if argument.lstrip("-").startswith("flagfile=")
+    ]
+    for path in paths:
+        refuse_pipe(path)
     try:
         return flags.FLAGS.read_flags_from_files(argv, force_gnu=False)
     except UnicodeDecodeError as error:
-        raise ValueError(f"--flagfile must be a text file in UTF-8: {error}") from error
+        byte = next(filter(None, map(_bad_byte, paths)), str(error))
+        raise ValueError(
+            f"--flagfile must be a text file in UTF-8. Received: {byte}"
+        ) from error
+
+
+def _bad_byte(path: str) -> str | None:
+    """Returns which byte of a file is not UTF-8, or None: absl reads ahead, and knows no line."""
+    content = read_bytes(path)
+    try:
+        content.decode()
+    except UnicodeDecodeError as error:
+        return bad_byte(content, error.start)
+    return None
 
 
 def require(*names: str) -> None:

@@ -243,6 +243,20 @@ def read_json(
     return value
 
 
+def bad_byte(content: bytes, index: int, lines: int = 0, offset: int = 0) -> str:
+    """Returns which byte of a file is no text, and where: its line from 1, its offset from 0.
+
+    Args:
+        content: a part of the file.
+        index: the byte's place in it.
+        lines: the line breaks before the part.
+        offset: where in the file the part begins.
+    """
+    name = f"byte {content[index]:#04x}" if content[index] else "a NUL byte"
+    line = lines + content.count(b"\n", 0, index) + 1
+    return f"{name} in line {line:,}, at offset {offset + index}"
+
+
 def exists(path: epath.PathLike) -> bool:
     """Returns whether a path exists; raises OSError if that cannot be known."""
     path = as_path(path)
@@ -332,7 +346,7 @@ def _json_problem(content: bytes, error: Exception) -> str:
     if not content.strip():
         return "it is empty"
     if isinstance(error, UnicodeDecodeError):
-        return "it is not UTF-8"
+        return f"it is not UTF-8 ({bad_byte(content, error.start)})"
     if isinstance(error, RecursionError):
         return "it is not JSON (too many brackets)"
     if isinstance(error, json.JSONDecodeError):

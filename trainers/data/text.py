@@ -8,7 +8,7 @@ from typing import IO
 
 from etils import epath
 
-from trainers.data.files import check_regular
+from trainers.data.files import bad_byte, check_regular
 from trainers.data.stores import to_path
 
 NO_DOWNLOAD = (
@@ -94,7 +94,7 @@ def check(path: epath.Path) -> None:
         raise OSError(f"{name} cannot be read: {error.strerror or error}") from error
     _check_encoding(block, name)
     whole = block[: max(block.rfind(b" "), block.rfind(b"\n")) + 1]
-    _checked(whole, 0, name)
+    _checked(whole, name)
     if b"\r" in block and b"\n" not in block:
         raise ValueError(
             f"{name} has lines that end in CR alone; expected LF, or CR and LF: "
@@ -126,7 +126,7 @@ def read_blocks(file: IO[bytes], name: str, *, raw: bool = False) -> Iterator[by
     Raises:
         ValueError: the file is not UTF-8.
     """
-    start, rest, last = 0, b"", b"\n"
+    start, lines, rest, last = 0, 0, b"", b"\n"
     while block := file.read(_BLOCK_BYTES):
         last = block[-1:]
         block = rest + block
@@ -134,31 +134,39 @@ def read_blocks(file: IO[bytes], name: str, *, raw: bool = False) -> Iterator[by
         cut = block.rfind(b"\n") + 1
         cut = cut or len(block[: block.rfind(b" ") + 1].rstrip(b" "))
         if cut:
-            yield block[:cut] if raw else _checked(block[:cut], start, name)
+            yield block[:cut] if raw else _checked(block[:cut], name, lines, start)
         elif len(block) > _LONGEST_WORD:  # each further read would copy it again
             raise ValueError(
                 f"{name} has more than {_LONGEST_WORD:,} bytes without a space or a line break at "
                 f"offset {start}; expected words"
             )
+        lines += block.count(b"\n", 0, cut)
         start, rest = start + cut, block[cut:]
     if raw and rest:
         yield rest
     elif not raw and last != b"\n":
-        yield _checked(rest, start, name) + b"\n"
+        yield _checked(rest, name, lines, start) + b"\n"
 
 
-def _checked(block: bytes, start: int, name: str) -> bytes:
-    """Returns a block without a byte-order mark; raises ValueError if it is not UTF-8."""
+def _checked(block: bytes, name: str, lines: int = 0, start: int = 0) -> bytes:
+    """Returns a block without a byte-order mark; raises ValueError if it is not UTF-8.
+
+    Args:
+        block: the block.
+        name: the file's.
+        lines: the line breaks before the block.
+        start: the bytes before it.
+    """
     if (nul := block.find(b"\0")) >= 0:
         raise ValueError(
-            f"{name} is not UTF-8 text: a NUL byte at offset {start + nul}, as text in UTF-16 has "
-            "them; expected a text file in UTF-8"
+            f"{name} is not UTF-8 text: {bad_byte(block, nul, lines, start)}, as text in UTF-16 "
+            "has them; expected a text file in UTF-8"
         )
     try:
         block.decode()
     except UnicodeDecodeError as error:
         raise ValueError(
-            f"{name} is not UTF-8 text: byte {block[error.start]:#04x} at offset "
-            f"{start + error.start}; expected a text file in UTF-8"
+            f"{name} is not UTF-8 text: {bad_byte(block, error.start, lines, start)}; expected a "
+            "text file in UTF-8"
         ) from error
     return block if start else block.removeprefix(codecs.BOM_UTF8)

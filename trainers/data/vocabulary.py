@@ -7,7 +7,7 @@ from typing import TypeVar
 import numpy as np
 from etils import epath
 
-from trainers.data.files import read_bytes, write_text
+from trainers.data.files import bad_byte, read_bytes, write_text
 
 UNKNOWN = "<unk>"
 EOS = "<eos>"
@@ -165,11 +165,15 @@ class Vocabulary:
         Raises:
             ValueError: the file is not UTF-8, or not a vocabulary.
         """
+        content = read_bytes(path)
         try:
-            return cls(_lines(read_bytes(path).decode()))
-        except ValueError as error:  # UnicodeDecodeError is one.
+            return cls(_lines(content.decode()))
+        except ValueError as error:
+            reason = str(error)
+            if isinstance(error, UnicodeDecodeError):
+                reason = bad_byte(content, error.start)
             raise ValueError(
-                f"{os.fspath(path)} is damaged: it has not one token a line, in UTF-8 ({error})"
+                f"{os.fspath(path)} is damaged: it has not one token a line, in UTF-8 ({reason})"
             ) from error
 
 

@@ -17,6 +17,7 @@ from typing import IO, Any, NamedTuple
 import tensorflow as tf
 from google.protobuf import message
 
+from trainers.data.files import bad_byte
 from trainers.data.stores import one_line
 
 Open = Callable[[str], IO[bytes]]
@@ -297,7 +298,8 @@ def _decoded(content: bytes) -> str:
     try:
         return content.decode()
     except UnicodeDecodeError as error:
-        raise _RefusedError(f"it is not UTF-8: {error}") from error
+        byte = bad_byte(content, error.start)
+        raise _RefusedError(f"it is not UTF-8: {byte} of it") from error
 
 
 def _uncompressed(path: str, opened: Open) -> IO[bytes] | gzip.GzipFile:

@@ -85,7 +85,7 @@ ROWS = (
     Row("lm", "--task=text --flagfile=flags",
         "Unable to open flagfile: [Errno 21] Is a directory: 'flags'", {"flags": folder}),
     Row("lm", "--task=text --flagfile=flags", "flags: it is a pipe, no file", {"flags": fifo}),
-    Row("lm", "--task=text --flagfile=flags", "--flagfile must be a text file in UTF-8: {any}", {"flags": b"\xff\xfe"}),
+    Row("lm", "--task=text --flagfile=flags", "--flagfile must be a text file in UTF-8. Received: byte 0xe9 in line 2, at offset 13", {"flags": b"--task=text\n#\xe9"}),
     Row("lm", "--flagfile=flags", "unknown flag --tsk; did you mean --task?", {"flags": "--tsk=3\n"}),
     Row("lm", "--flagfile=flags",
         "unknown --preset 'smal'; did you mean 'small'? (of --task=text)", {"flags": "--task=text\n--preset=smal\n"}),

@@ -74,9 +74,9 @@ ROWS = (
     text(
         "text/train.txt is UTF-16 text; expected UTF-8: `iconv -f UTF-16 -t UTF-8` converts it", train=WORDS.encode("utf-16")),
     text(
-        "text/train.txt is not UTF-8 text: a NUL byte at offset 1, as text in UTF-16 has them; expected a text file in UTF-8", train=WORDS.encode("utf-16-le")),
+        "text/train.txt is not UTF-8 text: a NUL byte in line 1, at offset 1, as text in UTF-16 has them; expected a text file in UTF-8", train=WORDS.encode("utf-16-le")),
     text(
-        "text/valid.txt is not UTF-8 text: a NUL byte at offset 0, as text in UTF-16 has them; expected a text file in UTF-8", valid=WORDS.encode("utf-16-be")),
+        "text/valid.txt is not UTF-8 text: a NUL byte in line 1, at offset 0, as text in UTF-16 has them; expected a text file in UTF-8", valid=WORDS.encode("utf-16-be")),
     text(
         "text/test.txt is UTF-16 text; expected UTF-8: `iconv -f UTF-16 -t UTF-8` converts it", test=b"\xfe\xff" + WORDS.encode("utf-16-be")),
     text(
@@ -84,27 +84,27 @@ ROWS = (
     text(
         "text/train.txt is UTF-32 text; expected UTF-8: `iconv -f UTF-32 -t UTF-8` converts it", train=b"\x00\x00\xfe\xff" + WORDS.encode("utf-32-be")),
     text(
-        "text/train.txt is not UTF-8 text: byte 0xe9 at offset 3; expected a text file in UTF-8", train=("caf\u00e9 " + WORDS).encode("latin-1")),
+        "text/train.txt is not UTF-8 text: byte 0xe9 in line 1, at offset 3; expected a text file in UTF-8", train=("caf\u00e9 " + WORDS).encode("latin-1")),
     text(
-        "text/valid.txt is not UTF-8 text: byte 0xef at offset 2; expected a text file in UTF-8", valid=("na\u00efve " + WORDS).encode("latin-1")),
+        "text/valid.txt is not UTF-8 text: byte 0xef in line 1, at offset 2; expected a text file in UTF-8", valid=("na\u00efve " + WORDS).encode("latin-1")),
     text(
-        "text/train.txt is not UTF-8 text: a NUL byte at offset 3, as text in UTF-16 has them; expected a text file in UTF-8", train=b"a b\0c\n"),
+        "text/train.txt is not UTF-8 text: a NUL byte in line 1, at offset 3, as text in UTF-16 has them; expected a text file in UTF-8", train=b"a b\0c\n"),
     text(
-        "text/test.txt is not UTF-8 text: a NUL byte at offset 460, as text in UTF-16 has them; expected a text file in UTF-8", test=WORDS.encode() + b"\0"),
+        "text/test.txt is not UTF-8 text: a NUL byte in line 21, at offset 460, as text in UTF-16 has them; expected a text file in UTF-8", test=WORDS.encode() + b"\0"),
     text(
         "text/train.txt has lines that end in CR alone; expected LF, or CR and LF: `tr '\\r' '\\n'` converts it", train=WORDS.replace("\n", "\r").encode()),
     text(
         "text/valid.txt has lines that end in CR alone; expected LF, or CR and LF: `tr '\\r' '\\n'` converts it", valid=WORDS.replace("\n", "\r").encode()),
     text(
-        "text/train.txt is not UTF-8 text: a NUL byte at offset 3, as text in UTF-16 has them; expected a text file in UTF-8", train=b"\x1f\x8b\x08\x00" + bytes(range(256))),
+        "text/train.txt is not UTF-8 text: a NUL byte in line 1, at offset 3, as text in UTF-16 has them; expected a text file in UTF-8", train=b"\x1f\x8b\x08\x00" + bytes(range(256))),
     text(
         "text/train.txt has more than 1,048,576 bytes without a space or a line break at offset 0; expected words", train=b"x" * (2**21)),
     text(
-        "text/train.txt is not UTF-8 text: byte 0xe2 at offset 4; expected a text file in UTF-8", train=b"a b \xe2\x82"),
+        "text/train.txt is not UTF-8 text: byte 0xe2 in line 1, at offset 4; expected a text file in UTF-8", train=b"a b \xe2\x82"),
     Row("lm", f"{TEXT} --config.data.tokens=pieces",
         "text/train.txt holds no words; expected the training text", texts(train=b" \t\n \n")),
     Row("lm", f"{TEXT} --config.data.tokens=pieces",
-        "text/train.txt is not UTF-8 text: byte 0xe9 at offset 3; expected a text file in UTF-8", texts(train=b"caf\xe9 a\n")),
+        "text/train.txt is not UTF-8 text: byte 0xe9 in line 1, at offset 3; expected a text file in UTF-8", texts(train=b"caf\xe9 a\n")),
     # a whole text with too little of it
     text(
         "the training text (text/train.txt) holds 5 tokens, 0 in each of config.data.batch_size=16 streams; expected at least 41 in each, for config.data.window=40: give more text", train="a b c d\n"),

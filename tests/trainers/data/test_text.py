@@ -41,6 +41,22 @@ def test_not_utf8(tmp_path, monkeypatch, block):
     path = tmp_path / "file.txt"
     path.write_bytes(b"one two caf\xe9 three\n")
     with pytest.raises(
-        ValueError, match="file is not UTF-8 text: byte 0xe9 at offset 11"
+        ValueError, match="file is not UTF-8 text: byte 0xe9 in line 1, at offset 11"
     ):
         _read(path)
+
+
+@given(
+    before=st.lists(PIECES).map("".join),
+    wrong=st.sampled_from([b"\xe9 ", b"\xff\n", b"\0 "]),
+    block=st.integers(1, 8),
+)
+def test_a_byte_that_is_no_text_has_its_line(before, wrong, block, tmp_path_factory):
+    path = tmp_path_factory.mktemp("text") / "file.txt"
+    path.write_bytes(before.encode() + wrong + b"more\n")
+    byte = f"byte {wrong[0]:#04x}" if wrong[0] else "a NUL byte"
+    place = f"in line {1 + before.count(chr(10))}, at offset {len(before.encode())}"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(text, "_BLOCK_BYTES", block)
+        with pytest.raises(ValueError, match=f"is not UTF-8 text: {byte} {place}[,;]"):
+            _read(path)

@@ -138,7 +138,7 @@ def _epath(path):
         (b"a\n<eos>\nwor", "its last line is cut off"),
         (b"\xef\xbb\xbfa\n<eos>\n", "byte-order mark"),
         (b"a\r\n<eos>\r\n", "carriage returns"),
-        (b"\xff\n", "utf-8"),
+        (b"\xff\n", "byte 0xff in line 1, at offset 0"),
     ],
 )
 def test_load_refuses_what_is_no_vocabulary(tmp_path, content, message):

@@ -122,7 +122,10 @@ def test_a_line_has_a_depth_that_no_caller_changes(tmp_path, opens, closes):
 
 @pytest.mark.parametrize(
     "content, reason",
-    [(b"\xff", "it is not UTF-8: "), (b"a" * 41, "it is longer than 40 bytes")],
+    [
+        (b"a\nb\xff", "it is not UTF-8: byte 0xff in line 2, at offset 3 of it"),
+        (b"a" * 41, "it is longer than 40 bytes"),
+    ],
 )
 def test_texts_that_are_no_documents_are_told(tmp_path, content, reason, monkeypatch):
     monkeypatch.setattr(documents, "LONGEST", 40)

@@ -224,7 +224,9 @@ def test_training_text_is_empty(tmp_path, content):
 
 def test_text_is_not_utf8(tmp_path):
     (_write(tmp_path) / "test.txt").write_bytes("déjà vu\n".encode("latin-1"))
-    with pytest.raises(ValueError, match="test.txt is not UTF-8.*0xe9 at offset 1"):
+    with pytest.raises(
+        ValueError, match="test.txt is not UTF-8.*0xe9 in line 1, at offset 1"
+    ):
         corpora.load("text", tmp_path, tmp_path / "cache")
 
 

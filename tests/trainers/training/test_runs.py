@@ -790,7 +790,7 @@ DAMAGES = [
     ("vocabulary.txt", _replace(b"a\n", b"b\n"), "a second time"),
     ("vocabulary.txt", _replace(b"a\n", b"A\n"), "its checksum is not the run's"),
     ("vocabulary.txt", _replace(b"a\n", b""), "its checksum is not the run's"),
-    ("vocabulary.txt", _replace(b"a\n", b"\xff\n"), "invalid start byte"),
+    ("vocabulary.txt", _replace(b"a\n", b"\xff\n"), "byte 0xff in line "),
     ("vocabulary.txt", _replace(b"a\n", b"\n"), "non-empty word"),
 ]
 

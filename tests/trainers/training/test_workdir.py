@@ -223,7 +223,7 @@ DAMAGES = {
     b'{"epochs": 2,': "it is cut off",
     b'{"epochs": 2}}': "it is not JSON (Extra data, line 1)",
     b'\xef\xbb\xbf{"epochs": 2}': "it is not JSON (Unexpected UTF-8 BOM",
-    b'{"epochs": "\xff"}': "it is not UTF-8",
+    b'{\n"epochs": "\xff"}': "it is not UTF-8 (byte 0xff in line 2, at offset 13)",
     bytes(40): "it is not JSON (Expecting value, line 1)",
     b"[1, 2]": "it holds a list, not fields",
     b"null": "it holds null, not fields",
