@@ -249,7 +249,8 @@ def test_the_training_loop_loads_neither_models_nor_tasks(forks):
     names = loaded(forks, COMMAND, "trainers.training.loop")
     parts = {".".join(name.split(".")[:3]) for name in names}
     expected = {"trainers", "trainers.cli", "trainers.cli.quiet"}
-    expected |= {"trainers.data", "trainers.data.files", "trainers.data.stores"}
+    of_data = ("files", "stores", "terminal")
+    expected |= {"trainers.data", *(f"trainers.data.{name}" for name in of_data)}
     expected |= {"trainers.tasks", "trainers.tasks.names"}
     others = parts - expected
     allowed = ("trainers.training", "trainers.optimizers")

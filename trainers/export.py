@@ -22,10 +22,9 @@ from etils import epath
 from keras_trellis.export import PRECISIONS, versions
 from keras_trellis.serving import manifest
 from trainers.cli import command, flag_errors, run_flags
-from trainers.data import files, stores
+from trainers.data import files, stores, terminal
 from trainers.language import experiment as language_runs
 from trainers.sequences import experiment as sequence_runs
-from trainers.serving import terminal
 from trainers.tasks import registry
 from trainers.tasks.task import LanguageTask, SeriesTask, Task
 from trainers.time_series import exporting

@@ -11,6 +11,7 @@ from absl import flags
 from etils import epath
 
 from trainers.cli import command, flag_errors, run_flags
+from trainers.data import terminal
 from trainers.language import experiment
 from trainers.tasks import registry
 from trainers.tasks.task import LanguageTask
@@ -93,12 +94,12 @@ def continuation(path: epath.Path) -> None:
 
 
 def _wrapped(text: str) -> str:
-    """Returns a text in lines that a terminal does not break within a word."""
+    """Returns a text without commands to a terminal, in lines that it breaks between words."""
     width = shutil.get_terminal_size().columns
     wrapper = textwrap.TextWrapper(
         width, break_long_words=False, break_on_hyphens=False
     )
-    return "\n".join(map(wrapper.fill, text.split("\n")))
+    return "\n".join(map(wrapper.fill, terminal.text(text).split("\n")))
 
 
 if __name__ == "__main__":

@@ -22,6 +22,7 @@ from etils import epath
 from matplotlib import figure
 
 from trainers.cli import command
+from trainers.data import terminal
 from trainers.data.files import UnreadableError, check_folder, write_text
 from trainers.data.stores import to_path
 from trainers.language import evaluation
@@ -249,11 +250,12 @@ def _draw_curves(axes: Any, task: Task, styled: _Styled) -> None:
 
 
 def _label(run: Run) -> str:
+    name = progress.literal(run.name)
     if run.result:
-        return run.name
+        return name
     if run.curve:
-        return f"{run.name}, unfinished"
-    return f"{run.name}, begun: training"
+        return f"{name}, unfinished"
+    return f"{name}, begun: training"
 
 
 def _draw_results(axes: Any, task: Task, styled: _Styled) -> None:
@@ -266,7 +268,7 @@ def _draw_results(axes: Any, task: Task, styled: _Styled) -> None:
         if values := run.values():
             # Under the protocol of the paper, if the task has it.
             value = values.get(authors, values.get(exact, math.nan))
-            entries.append((value, run.name, colour))
+            entries.append((value, progress.literal(run.name), colour))
     if not entries:
         axes.set_axis_off()
         return
@@ -359,11 +361,11 @@ def run(paths: Sequence[str], output: str) -> None:
     runs = read_runs(paths)
     for loaded in runs:
         if loaded.problem:
-            print(f"warning: {loaded.problem}", file=sys.stderr)
+            print(f"warning: {terminal.line(loaded.problem)}", file=sys.stderr)
     line = shlex.join(["python", "-m", "trainers.report", *sys.argv[1:]])
     head = f"# Results\n\nWritten by `{line}`.\n\n"
-    sections = table(runs)
-    text = f"{head}{sections}\n![Validation curves and test results]({PICTURE})\n"
+    sections = terminal.text(table(runs))
+    text = f"{terminal.text(head)}{sections}\n![Validation curves and test results]({PICTURE})\n"
     place.mkdir(parents=True, exist_ok=True)
     write_text(place / TABLE, text)
     progress.save_picture(draw(runs), place / PICTURE)

@@ -239,8 +239,9 @@ def test_generation_by_every_kind_of_sampling(trained, call):
 
 def test_words_of_the_prompt_that_are_unknown_are_told(trained, call):
     arguments = ("--mode=generate", f"--workdir={trained[0]}", "--max_length=6")
-    assert call(*arguments, "--prompt=w1 W2 w3 w99").startswith("w1 <unk> w3 <unk>")
-    assert call.output.err.endswith("unknown words, read as <unk>: W2, w99\n")
+    prompt = "--prompt=w1 W\x1b2 w3 w99"
+    assert call(*arguments, prompt).startswith("w1 <unk> w3 <unk>")
+    assert call.output.err.endswith("unknown words, read as <unk>: W\\x1b2, w99\n")
     call(*arguments, "--prompt=w1")
     assert "unknown" not in call.output.err
 

@@ -90,6 +90,16 @@ def test_training_tells_its_size_and_its_result(trained):
     assert content.getvalue().startswith(b"\x89PNG")
 
 
+def test_names_of_classes_are_drawn_as_they_are():
+    names = ("$x_{$", "\x1b[31mred\n")  # mathematics, and a command to a terminal
+    plot = sequence_runs.draw_confusion(np.eye(2, dtype=int), names)
+    pictures.savefig(plot, io.BytesIO(), format="png")
+    axes = plot.axes[0]
+    for ticks in (axes.get_xticklabels(), axes.get_yticklabels()):
+        shown = [tick.get_text() for tick in ticks]
+        assert shown == [r"\$x_{\$", r"\x1b[31mred\n"]
+
+
 def test_the_most_frequent_errors_are_told():
     matrix = np.array([[9, 0, 1], [0, 5, 5], [2, 0, 0]])
     right, wrong = sequence_runs.error_lines(matrix, "abc")

@@ -330,6 +330,20 @@ def test_the_command_writes_and_tells(pictures, tmp_path, capsys, monkeypatch):
     )
 
 
+def test_the_name_of_a_run_commands_neither_terminal_nor_picture(
+    pictures, tmp_path, capsys, monkeypatch
+):
+    name = "\x1b[31mrun $x_{$"
+    path = write_run(tmp_path / name, test=4.0)
+    (tmp_path / name / "metrics.csv").write_text("")
+    monkeypatch.setattr(report.sys, "argv", ["report", path])
+    report.run([path], tmp_path / "docs")
+    printed = capsys.readouterr()
+    text = (tmp_path / "docs" / "results.md").read_text()
+    for shown in (printed.out, printed.err, text):
+        assert r"\x1b[31mrun $x_{$" in shown and "\x1b" not in shown
+
+
 def test_a_runs_folder_is_no_place_for_a_report(tmp_path):
     path = write_run(tmp_path / "run", test=4.0)
     (tmp_path / "run" / "checkpoints").mkdir(exist_ok=True)

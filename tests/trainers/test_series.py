@@ -146,6 +146,33 @@ def test_other_data_are_not_the_run_s(trained, call, tmp_path):
     assert "belongs to a run on other data" in line
 
 
+def test_names_in_tables_do_not_command_the_terminal(call, tmp_path):
+    tables = tmp_path / "\x1b[2J"
+    tables.mkdir()
+    series_files.write_tables(tables)
+    for path in tables.iterdir():
+        text = path.read_text()
+        for plain, odd in (
+            ("low", "\x1b[31mlow $x_{$"),
+            ("s1", "\x9b1mé"),
+            ("a,", "\x07,"),
+        ):
+            text = text.replace(plain, odd)
+        path.rename(path.with_name(f"\x1b{path.name}")).write_text(text)
+    fields = ("--config.data.label=kind", "--config.data.time=t")
+    line = ("--task=csv", *SMALL[2:-1], *fields, "--config.training.epochs=1")
+    place = (f"--workdir={tmp_path / 'run'}", f"--data_dir={tables}")
+    assert "control characters" in call(*line, *place, status=2)
+    place = (place[0], f"--data_dir={tables.rename(tmp_path / 'tables')}")
+    output = call(*line, *place)
+    assert r"classes: \x1b[31mlow $x_{$, high" in output
+    assert not {*output, *call.output.err} & {"\x1b", "\x9b", "\x07"}
+    assert (tmp_path / "run" / "confusion.png").exists()
+    answers = tmp_path / "answers.csv"  # a file has the names themselves
+    call("--mode=predict", *place, f"--output={answers}")
+    assert "probability_\x1b[31mlow $x_{$" in rows_of(answers)[0]
+
+
 def test_numbers_of_steps(folder, call, tmp_path):
     workdir = tmp_path / "run"
     place = (f"--workdir={workdir}", f"--data_dir={folder}")

@@ -13,8 +13,8 @@ from typing import Any, NoReturn
 from absl import app, flags, logging
 
 from trainers.cli import flag_errors
+from trainers.data import terminal
 from trainers.data.files import bad_byte, read_bytes, refuse_pipe
-from trainers.serving import terminal
 from trainers.training import stopping, watcher
 from trainers.training.hold import TakenError
 from trainers.training.workdir import NotKeptError, WorkdirError

@@ -12,7 +12,7 @@ from ml_collections import ConfigDict
 from keras_trellis import TrellisLM
 from keras_trellis.export import export_language_model, inference_model
 from keras_trellis.heads import MixtureOfSoftmaxes
-from trainers.data import files
+from trainers.data import files, terminal
 from trainers.data.pieces import PieceVocabulary
 from trainers.data.text import sha256
 from trainers.data.vocabulary import EOS, UNKNOWN, Vocabulary
@@ -231,10 +231,8 @@ def _read(task: LanguageTask, vocabulary: Vocabulary, prompt: str) -> np.ndarray
         return vocabulary.read(prompt or "\n")
     tokens = task.list_tokens(prompt)
     if unknown := {*tokens}.difference(vocabulary.tokens):
-        print(
-            f"unknown words, read as {UNKNOWN}: {', '.join(sorted(unknown))}",
-            file=sys.stderr,
-        )
+        words = terminal.line(", ".join(sorted(unknown)))
+        print(f"unknown words, read as {UNKNOWN}: {words}", file=sys.stderr)
     return vocabulary.encode(tokens or [EOS])
 
 

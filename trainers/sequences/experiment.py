@@ -21,6 +21,7 @@ from trainers.tasks.task import ImageTask
 from trainers.training import checkpoints, examples, memory, runs
 from trainers.training.examples import ExamplesExperiment
 from trainers.training.experiment import PROTOCOL, SPLITS, Check, Scores
+from trainers.training.progress import literal
 from trainers.training.workdir import RESTORE, WorkdirError, read_record
 
 CONFUSION = "confusion.png"
@@ -263,15 +264,14 @@ def draw_confusion(matrix: np.ndarray, classes: Sequence[str]) -> figure.Figure:
     """Draws a confusion matrix with its numbers; the diagonal has no colour."""
     picture = figure.Figure(figsize=(8, 7), layout="constrained")
     axes = picture.subplots()
+    names = [literal(name) for name in classes]
     errors = np.where(np.eye(len(classes), dtype=bool), 0, matrix)
     axes.imshow(errors, cmap="Oranges")
     for (row, column), count in np.ndenumerate(matrix):
         if count:
             axes.text(column, row, f"{count:,}", ha="center", va="center")
-    axes.set_xticks(
-        range(len(classes)), classes, rotation=45 if len(classes[0]) > 1 else 0
-    )
-    axes.set_yticks(range(len(classes)), classes)
+    axes.set_xticks(range(len(names)), names, rotation=45 if len(classes[0]) > 1 else 0)
+    axes.set_yticks(range(len(names)), names)
     right = np.trace(matrix) / matrix.sum()
     axes.set_title(f"test: {right:.2%} of {matrix.sum():,} right")
     axes.set(xlabel="taken for", ylabel="class")

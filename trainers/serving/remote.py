@@ -14,7 +14,8 @@ import grpc
 import numpy as np
 from google.protobuf import json_format, message
 
-from trainers.serving import exchange, protocol, terminal
+from trainers.data import terminal
+from trainers.serving import exchange, protocol
 from trainers.serving.protocol import (
     GetModelMetadataRequest,
     GetModelMetadataResponse,

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from configs import anomaly, baselines, csv_series, forecast, watch
-from trainers.data import co2, recordings, table_series, tables
+from trainers.data import co2, recordings, table_series, tables, terminal
 from trainers.data import watch as exercises
 from trainers.data.recordings import Recording, SeriesData
 from trainers.data.sequences import SPLITS
@@ -251,7 +251,7 @@ def _table_notes(
     counts = ", ".join(f"{len(parts[split]):,} {split}" for split in SPLITS)
     notes = [f"series: {counts}"]
     if classes:
-        notes.append(f"classes: {', '.join(classes)}")
+        notes.append(terminal.line(f"classes: {', '.join(classes)}"))
     every = [recording for split in SPLITS for recording in parts[split]]
     rows = sum(len(recording.values) for recording in every)
     gaps = rows - sum(int(recordings.whole(r.values).sum()) for r in every)

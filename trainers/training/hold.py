@@ -17,6 +17,7 @@ from typing import Protocol, TextIO
 
 from etils import epath
 
+from trainers.data import terminal
 from trainers.data.files import refuse_pipe
 from trainers.data.stores import is_store
 
@@ -73,7 +74,7 @@ def holder(folder: epath.Path) -> str | None:
         with open(os.fspath(folder / LOCK), "r+") as file:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
-        return (folder / LOCK).read_text().partition("\n")[0] or "unknown"
+        return _first((folder / LOCK).read_bytes()) or "unknown"
     except FileNotFoundError:
         pass
     return None
@@ -159,7 +160,8 @@ class _Claim:
 
 
 def _first(content: bytes) -> str:
-    return content.decode(errors="replace").partition("\n")[0]
+    """Returns the first line of a file that any process may have written."""
+    return terminal.line(content.decode(errors="replace").partition("\n")[0])
 
 
 def _take(file: TextIO, folder: epath.Path) -> None:

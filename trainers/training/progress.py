@@ -20,6 +20,7 @@ import tqdm
 from etils import epath
 from matplotlib import figure, ticker
 
+from trainers.data import terminal
 from trainers.data.files import write_atomically
 from trainers.data.stores import is_store
 from trainers.training.events import EVENTS, Events, LackingError
@@ -405,7 +406,7 @@ def _draw_changes(axes: Any, changes: Sequence[Change]) -> None:
         names = (
             (change.field.partition(".")[2], change.was, change.now) for change in same
         )
-        label = "\n".join(f"{name} {was} → {now}" for name, was, now in names)
+        label = "\n".join(literal(f"{name} {was} → {now}") for name, was, now in names)
         axes.axvline(same[0].epoch, color="gray", linestyle=":", linewidth=1)
         axes.annotate(
             label,
@@ -417,6 +418,11 @@ def _draw_changes(axes: Any, changes: Sequence[Change]) -> None:
             fontsize=7,
             color="gray",
         )
+
+
+def literal(name: str) -> str:
+    """Returns a name as a picture shows it: in one line, its dollars no mathematics."""
+    return terminal.line(name).replace("$", r"\$")
 
 
 def save_picture(picture: figure.Figure, path: epath.Path) -> None:

@@ -13,6 +13,7 @@ import tensorflow as tf
 from etils import epath
 
 from trainers import optimizers
+from trainers.data import terminal
 from trainers.data.files import UnreadableError, exists
 from trainers.tasks import config as configs
 from trainers.tasks import registry, schema
@@ -365,6 +366,7 @@ def _tell_finished(folder: Workdir, config: ml_collections.ConfigDict) -> bool:
 
 def _shown(summary: str) -> str:
     """Returns a summary as a person reads it: in a terminal a line for each split."""
+    summary = terminal.text(summary)
     return summary.replace("; ", ";\n  ") if sys.stdout.isatty() else summary
 
 

@@ -53,6 +53,7 @@ def test_a_terminal_breaks_no_word(monkeypatch):
     lines = generate._wrapped(text).split("\n")
     assert " ".join(lines).split() == text.split() and "" in lines
     assert max(len(line) for line in lines if "x" not in line) <= 20
+    assert generate._wrapped("\x1b[2J é") == r"\x1b[2J é"
 
 
 def test_measured_results_are_those_of_the_page():
