@@ -15,7 +15,7 @@ class Pass(NamedTuple):
 
     Attributes:
         initial_state: the states to the left, each `[B, units]` as `state_units` has them; None
-            for those that `get_initial_state` returns.
+            for zeros. A layer that overrides `get_initial_state` always gets states.
         mask: bool `[B, T]`, true at the valid steps; None: all steps are valid.
         training: whether dropout is applied.
         levels: what `collected_levels` returned; empty for a layer without levels.
@@ -131,8 +131,8 @@ class SequenceHooks:
     def cache_of_state(self, state: State) -> Any:
         """Returns the cache before the first time step, with a state as left context.
 
-        `run_chunk` from it computes what `run` computes with that state as `initial_state`. A cache
-        of zeros is that of sequences which have not begun: `reset_state` writes one.
+        `run_chunk` from it computes what `run` computes with that state as `initial_state`.
+        `reset_state` writes the cache of the state that `get_initial_state` returns.
 
         Args:
             state: each `[B, units]`, as `state_units` has them.

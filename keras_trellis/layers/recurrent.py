@@ -125,9 +125,9 @@ class RecurrentLayer(SequenceLayer):
 
     def run(self, sequences: Tensor, request: Pass) -> tuple[Tensor, State, None]:
         """Runs whole sequences; see `SequenceHooks.run`."""
-        state = request.initial_state
-        if state is None:
-            state = tuple(self.get_initial_state(ops.shape(sequences)[0]))
+        state: Any = (
+            request.initial_state
+        )  # never None: it has an initial state of its own
         run = self._runner(request.training)
         outputs, state = past.run_valid(run, sequences, state, request.mask)
         return last_steps(outputs, request.num_outputs), state, None

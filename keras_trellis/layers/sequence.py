@@ -173,6 +173,7 @@ class SequenceLayer(Stateful, keras.layers.Layer):
             outputs = last_steps(outputs, num_outputs)
             further = None
         else:
+            initial = self._begun(sequences, initial)
             request = Pass(initial, mask, training, levels, num_outputs)
             outputs, states, further = self.run(sequences, request)
         valid = None if mask is None else last_steps(mask, num_outputs)
@@ -241,6 +242,8 @@ class SequenceLayer(Stateful, keras.layers.Layer):
     def get_initial_state(self, batch_size: Number) -> list[Tensor]:
         """Returns the state of no history, zeros: each `[B, units]`, as `state_units` has them.
 
+        A layer of your own may begin with other numbers: all passes, caches and resets follow.
+
         Args:
             batch_size: B, an integer or a scalar.
         """
@@ -288,8 +291,18 @@ class SequenceLayer(Stateful, keras.layers.Layer):
         levels = self.collected_levels(depth, auxiliary_every, auxiliary_from)
         sequences, initial, mask = checked_tensors(self, sequences, initial_state, mask)
         num_outputs = count_outputs(sequences, discard)
+        initial = self._begun(sequences, initial)
         request = Pass(initial, mask, training, levels, num_outputs)
         return self.run(sequences, request)
+
+    def _begun(self, sequences: Tensor, initial: State | None) -> State | None:
+        """Returns the states that a pass begins from; None for zeros, which cost less."""
+        begins_at_zeros = (
+            type(self).get_initial_state is SequenceLayer.get_initial_state
+        )
+        if initial is not None or begins_at_zeros:
+            return initial
+        return first_state(self, ops.shape(sequences)[0], None)
 
     def get_initial_cache(
         self, batch_size: Number, initial_state: Sequence[Tensor] | None = None

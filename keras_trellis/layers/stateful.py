@@ -88,10 +88,6 @@ class CacheVariables(backend.Trackable):
             lambda variable, value: variable.assign(value), self._nest(), cache
         )
 
-    def reset(self) -> None:
-        """Sets all variables to zero, the cache of sequences that have not begun."""
-        self.write(keras.tree.map_structure(ops.zeros_like, self.read()))
-
 
 class StateVariable(np.lib.mixins.NDArrayOperatorsMixin):
     """One of the states that a stateful layer goes on from; counts as its value.
@@ -150,6 +146,7 @@ class Stateful(SequenceHooks):
 
     built: bool
     stateful: bool
+    get_initial_cache: Callable[..., Any]
     _past: CacheVariables
 
     @property
@@ -167,8 +164,11 @@ class Stateful(SequenceHooks):
         self._past.write(self.cache_of_state(cached_state(self._past.read())))
 
     def reset_state(self) -> None:
-        """Resets the cache of a stateful layer."""
+        """Lets a stateful layer begin anew, from the cache that `get_initial_cache` returns."""
         if self.stateful and self.built:
-            self._past.reset()
+            rows = self._past.state[0].shape[0]
+            self._past.write(self.get_initial_cache(rows))
 
-    reset_states = reset_state  # its older name
+    def reset_states(self) -> None:
+        """Does what `reset_state` does: its older name."""
+        self.reset_state()

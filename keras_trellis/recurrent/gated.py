@@ -209,6 +209,14 @@ class GatedRNN(keras.layers.RNN):
         check_symbols(self, sequences, initial_state)
         return super().compute_output_spec(sequences, initial_state, mask, training)
 
+    def reset_state(self) -> None:
+        """Lets a stateful layer begin anew, from what `get_initial_state` returns."""
+        if self.states is None:
+            return
+        begun = self.get_initial_state(self.states[0].shape[0])
+        for variable, value in zip(self.states, begun, strict=True):
+            variable.assign(value)
+
     def _first_state(self, sequences: Tensor, initial_state: Any) -> State:
         """Returns the state that a call begins from, each `[B, channels]`."""
         if self.stateful:
