@@ -34,6 +34,14 @@ def to_tensor(value: Any) -> Tensor:
     return ops.convert_to_tensor(array, dtype=array.dtype.name)
 
 
+def read(variable: keras.Variable) -> Tensor:
+    """Returns the value of a variable of `cache_variables`.
+
+    It is a copy: an assignment changes the tensor itself, which a gradient may still need.
+    """
+    return torch.clone(variable.value)
+
+
 def mean(values: Tensor) -> Tensor:
     """Returns the mean over the last axis, which stays; Keras's has the precision of float32."""
     return torch.mean(values, -1, keepdim=True)
