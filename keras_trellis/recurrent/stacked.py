@@ -29,7 +29,6 @@ from keras_trellis.types import State, Tensor
 _GATE = LSTMGate()
 _PLAIN = (
     "units",
-    "layers",
     "skip_input",
     "use_bias",
     "unit_forget_bias",
@@ -131,6 +130,7 @@ class StackedLSTM(WeightArguments, SequenceLayer):
         **kwargs: `name`, `dtype`, `trainable`, `activity_regularizer` of `keras.layers.Layer`.
 
     Attributes:
+        num_layers: the number of layers.
         kernels: the kernels, from the lowest layer up.
         recurrent_kernels: the recurrent kernels.
         biases: the biases; empty without `use_bias`.
@@ -191,7 +191,8 @@ class StackedLSTM(WeightArguments, SequenceLayer):
             **kwargs,
         )
         self.units = self.output_units = arguments.positive("units", units)
-        self.layers = arguments.positive("layers", layers)
+        # Keras takes an attribute `layers` for a list of layers, in `summary` for instance.
+        self.num_layers = arguments.positive("layers", layers)
         self.skip_input = bool(skip_input)
         self.use_bias = bool(use_bias)
         self.unit_forget_bias = bool(unit_forget_bias)
@@ -230,12 +231,13 @@ class StackedLSTM(WeightArguments, SequenceLayer):
 
     def get_config(self) -> dict[str, Any]:
         """Returns the constructor's arguments."""
-        return super().get_config() | {name: getattr(self, name) for name in _PLAIN}
+        own = {name: getattr(self, name) for name in _PLAIN}
+        return super().get_config() | own | {"layers": self.num_layers}
 
     @property
     def state_units(self) -> tuple[int, ...]:
         """The number of channels of each tensor of the state."""
-        return (self.units,) * _GATE.states * self.layers
+        return (self.units,) * _GATE.states * self.num_layers
 
     # Variables
 
@@ -245,7 +247,7 @@ class StackedLSTM(WeightArguments, SequenceLayer):
         kernels = []
         recurrent_kernels = []
         biases = []
-        for index in range(self.layers):
+        for index in range(self.num_layers):
             read = sum(self._channels_read(index))
             kernels.append(self._add("kernel", index, (read, channels)))
             shape = (self.units, channels)
@@ -328,7 +330,7 @@ class StackedLSTM(WeightArguments, SequenceLayer):
         rows = ops.shape(sequences)[0]
         dtype = sequences.dtype
         layers = []
-        for index in range(self.layers):
+        for index in range(self.num_layers):
             sizes = self._channels_read(index)
             shape = (rows, sum(sizes))
             mask = stream_mask(seed, f"inputs_{index}", self.dropout, shape, dtype)

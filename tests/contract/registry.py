@@ -198,7 +198,7 @@ def _stacked(**arguments: Any) -> Entry:
     def plain(layer: recurrent.StackedLSTM, x: Any, mask: Any) -> Outputs:
         values = iter(layer.get_weights())
         read, states = x, []
-        for _ in range(layer.layers):
+        for _ in range(layer.num_layers):
             lstm = keras.layers.LSTM(
                 layer.units,
                 return_sequences=True,

@@ -390,6 +390,16 @@ def test_configuration_is_json_and_goes_round(entry, built):
     assert json.loads(json.dumps(keras.saving.serialize_keras_object(copy))) == config
 
 
+@not_on_jax  # what Keras prints is the same on every backend
+@models
+def test_keras_prints_what_it_is_made_of(entry, built):
+    lines = []
+    entry.as_model(built).summary(
+        expand_nested=True, print_fn=lambda line, **_: lines.append(line)
+    )
+    assert f"Total params: {built.count_params():,} (" in "".join(lines)
+
+
 @tensors.not_in_float64_on_jax
 @models
 def test_a_copy_learns_alone(entry, built):

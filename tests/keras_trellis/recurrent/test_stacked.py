@@ -111,7 +111,7 @@ def groups(**arguments):
 
 def keras_of(layer):
     """The layers of Keras with the weights of a stack."""
-    found = Keras(layer.layers, layer.skip_input, use_bias=layer.use_bias)
+    found = Keras(layer.num_layers, layer.skip_input, use_bias=layer.use_bias)
     found(draw(1, 1, P))
     found.set_weights(layer.get_weights())
     return found
@@ -128,7 +128,7 @@ def test_groups_of_infinite_depth_are_a_stack(arguments):
     """With masks and initial states: in one pass, in chunks, from batch to batch."""
     layer = groups(return_state=True, **arguments)
     ours = StackedLSTM.from_layer(layer)
-    assert (ours.units, ours.layers, ours.return_state) == (UNITS, 2, True)
+    assert (ours.units, ours.num_layers, ours.return_state) == (UNITS, 2, True)
     theirs = keras_of(ours)
     x, flat = draw(BATCH, STEPS, P), [draw(BATCH, 2 * UNITS, seed=i) for i in (1, 2)]
     state = by_layer(flat)
@@ -257,7 +257,7 @@ def test_from_a_layer_that_drops_says_what_it_leaves_out():
     assert (ours.dropout, ours.recurrent_dropout) == (0.3, 0)
     unbuilt = EquilibriumTrellisLayer(6, groups=3, use_bias=False, seed=1)
     ours = StackedLSTM.from_layer(unbuilt)
-    assert not ours.built and (ours.units, ours.layers, ours.seed) == (2, 3, 1)
+    assert not ours.built and (ours.units, ours.num_layers, ours.seed) == (2, 3, 1)
     assert not (ours.skip_input or ours.use_bias or ours.unit_forget_bias)
 
 
