@@ -41,11 +41,69 @@ def check_not_stateful(layer: Any) -> None:
 
 
 def check_symbols(layer: Any, sequences: Any, initial_state: Any) -> None:
-    """Refuses the symbolic tensors of a functional model that are no real numbers."""
+    """Refuses the symbolic tensors of a functional model that a call would refuse."""
     checks.check_real("sequences", sequences.dtype, layer.compute_dtype)
-    for tensor in keras.tree.flatten(initial_state):
-        if tensor is not None:
-            checks.check_real("initial_state", tensor.dtype, layer.compute_dtype)
+    flat = keras.tree.flatten(initial_state)
+    states = [tensor for tensor in flat if tensor is not None]
+    for tensor in states:
+        checks.check_real("initial_state", tensor.dtype, layer.compute_dtype)
+    if not layer.built:
+        return
+    shape = tuple(sequences.shape)
+    check_sequences(layer, shape)
+    check_rows(layer, shape)
+    if states:
+        shapes = [tensor.shape for tensor in states]
+        check_state(shapes, layer.state_units, shape[0])
+
+
+def check_sequences(layer: Any, shape: Sequence[int | None] | None) -> None:
+    """Refuses sequences of another shape than a layer was built for."""
+    if shape is None or not checks.compatible(shape, (None, None, layer.input_units)):
+        raise ValueError(
+            f"`sequences` must be of shape [B, T, {layer.input_units}]. "
+            f"Received: sequences of shape {shape}"
+        )
+
+
+def check_rows(layer: Any, shape: Sequence[int | None]) -> None:
+    """Refuses a batch of another size than the one that a stateful layer continues."""
+    if not layer.stateful:
+        return
+    rows = layer.states[0].shape[0]
+    if shape[0] not in (None, rows):
+        raise ValueError(
+            f"`sequences` must be of shape [{rows}, T, p], since with `stateful=True` each batch "
+            f"continues the one before it. Received: sequences of shape {tuple(shape)}"
+        )
+
+
+def check_state(
+    shapes: Sequence[Sequence[int | None] | None],
+    state_units: Sequence[int],
+    batch_size: int | None,
+) -> None:
+    """Refuses states of other shapes than `[B, units]`, or `[1, units]` for all rows.
+
+    Args:
+        shapes: the shapes of the states; None: the rank is unknown.
+        state_units: the number of channels that each must have.
+        batch_size: B, if it is known.
+    """
+    expected = [[batch_size, units] for units in state_units]
+    received = [None if shape is None else [*shape] for shape in shapes]
+    if len(received) != len(expected) or not all(map(_fits, received, expected)):
+        raise ValueError(
+            f"`initial_state` must be {len(expected)} tensor(s) of the shapes {expected}. "
+            f"Received: initial_state of shapes {received}"
+        )
+
+
+def _fits(shape: list[int | None] | None, expected: list[int | None]) -> bool:
+    if shape is None:
+        return False
+    one_for_all = [1, expected[1]]  # as for an LSTM
+    return checks.compatible(shape, expected) or shape == one_for_all
 
 
 def check_options(
@@ -141,18 +199,14 @@ def checked_tensors(
     if backend.is_ragged(sequences):
         raise ValueError(
             "`sequences` must be padded, `sequences.to_tensor()`, with the mask "
-            "`tf.sequence_mask(sequences.row_lengths())`: only a call of the layer takes "
+            "`tf.sequence_mask(sequences.row_lengths())`: only a call of a SequenceLayer takes "
             "ragged ones. Received: a RaggedTensor"
         )
     sequences = checks.real("sequences", sequences, layer.compute_dtype)
     shape = backend.static_shape(sequences)
     if not layer.built:
         layer.build(shape or ())
-    if shape is None or not checks.compatible(shape, (None, None, layer.input_units)):
-        raise ValueError(
-            f"`sequences` must be of shape [B, T, {layer.input_units}]. "
-            f"Received: sequences of shape {shape}"
-        )
+    check_sequences(layer, shape)
     if mask is not None:
         mask = fitting_mask(mask, shape[:2])
     if initial_state is not None:
@@ -201,28 +255,9 @@ def _state(
         initial_state = [initial_state]
     dtype = layer.compute_dtype
     states = [checks.real("initial_state", state, dtype) for state in initial_state]
-    expected = [[batch_size, units] for units in layer.state_units]
-    if len(states) != len(expected) or not all(map(_fits, states, expected)):
-        raise ValueError(
-            f"`initial_state` must be {len(expected)} tensor(s) of the shapes {expected}. "
-            f"Received: initial_state of shapes {[*map(_sizes, states)]}"
-        )
+    shapes = [*map(backend.static_shape, states)]
+    check_state(shapes, layer.state_units, batch_size)
     for place, state in enumerate(states):
         if state.shape[0] == 1:
             states[place] = ops.broadcast_to(state, [rows, state.shape[1]])
     return tuple(states)
-
-
-def _fits(state: Tensor, expected: list[int | None]) -> bool:
-    sizes = _sizes(state)
-    if sizes is None:
-        return False
-    one_for_all = [1, expected[1]]  # as for an LSTM
-    return checks.compatible(sizes, expected) or sizes == one_for_all
-
-
-def _sizes(tensor: Tensor) -> list[int | None] | None:
-    shape = backend.static_shape(tensor)
-    if shape is None:
-        return None
-    return [*shape]

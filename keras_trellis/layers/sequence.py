@@ -20,6 +20,7 @@ from keras_trellis.core.convolution import last_steps
 from keras_trellis.layers.hooks import Pass
 from keras_trellis.layers.inputs import (
     check_options,
+    check_rows,
     check_shape,
     check_symbols,
     checked_tensors,
@@ -103,7 +104,6 @@ class SequenceLayer(Stateful, keras.layers.Layer):
         """Creates the variables for sequences of shape `[B, T, p]`."""
         check_shape(self, sequences_shape)
         batch_size, _, inputs = sequences_shape
-        self.input_spec = keras.layers.InputSpec(ndim=3, axes={-1: inputs})
         self.input_units = inputs
         self.add_variables(self.input_units)
         if self.stateful:
@@ -158,6 +158,7 @@ class SequenceLayer(Stateful, keras.layers.Layer):
         levels = self.collected_levels(depth, auxiliary_every, auxiliary_from)
         sequences, mask = dense_sequences(self, sequences, mask)
         sequences, initial, mask = checked_tensors(self, sequences, initial_state, mask)
+        check_rows(self, sequences.shape)
         if initial is not None and not (training or self.stateful):
             warn_inexact_state(self, sequences)
         if self.go_backwards:

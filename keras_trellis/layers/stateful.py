@@ -67,12 +67,6 @@ class CacheVariables(backend.Trackable):
         Returns:
             the outputs and the state after the last step.
         """
-        rows = self.state[0].shape[0]
-        if sequences.shape[0] not in (None, rows):
-            raise ValueError(
-                "With `stateful=True` every batch must have the size that the layer was built "
-                f"for, {rows}. Received: sequences of shape {tuple(sequences.shape)}"
-            )
         cache = self.read() if begin is None else begin
         outputs, cache = stream(sequences, cache, mask, training)
         self.write(cache)

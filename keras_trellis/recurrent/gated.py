@@ -10,16 +10,17 @@ from keras import ops
 
 from keras_trellis.arguments import FullSignature, constructor
 from keras_trellis.backend import current as backend
-from keras_trellis.core import checks, masks, no_steps
+from keras_trellis.core import masks, no_steps
 from keras_trellis.core.convolution import masked, swapped, zero_rows
 from keras_trellis.core.dropout import stream_mask
 from keras_trellis.core.recurrence import Recurrent
 from keras_trellis.layers import past
 from keras_trellis.layers.inputs import (
+    check_rows,
+    check_state,
     check_symbols,
     checked_tensors,
     first_state,
-    fitting_mask,
 )
 from keras_trellis.recurrent import cells, linear
 from keras_trellis.recurrent.cell import GatedCell
@@ -154,7 +155,8 @@ class GatedRNN(keras.layers.RNN):
         """Creates the variables for sequences of shape `[B, T, p]`."""
         inputs = sequences_shape[-1]
         if initial_state_shape is not None and inputs is not None:
-            check_state(initial_state_shape, self.cell.state_size_for(inputs))
+            sizes = self.cell.state_size_for(inputs)
+            check_state(_listed(initial_state_shape), sizes, sequences_shape[0])
         super().build(sequences_shape)
         self.state_size = self.cell.state_size
 
@@ -169,8 +171,8 @@ class GatedRNN(keras.layers.RNN):
 
         Args:
             sequences: `[B, T, p]`, of any real numbers; without a step the states stay.
-            initial_state: the states, each `[B, channels]`; None for zeros, or with
-                `stateful` for those after the last call.
+            initial_state: the states, each `[B, channels]`, or `[1, channels]` for all rows; None
+                for zeros, or with `stateful` for those after the last call.
             mask: bool `[B, T]`, true at the valid steps. A masked step is skipped.
             training: whether anything is dropped. On TensorFlow a gradient of a gradient needs
                 False.
@@ -182,8 +184,8 @@ class GatedRNN(keras.layers.RNN):
         Raises:
             ValueError: an argument does not fit the layer or the sequences.
         """
-        sequences, mask = _checked(self, sequences, mask)
-        state = self._first_state(sequences, initial_state)
+        sequences, given, mask = _checked(self, sequences, initial_state, mask)
+        state = self._first_state(sequences) if given is None else given
 
         def run(sequences: Tensor, state: State, mask: Any) -> Any:
             _, outputs, after = self.inner_loop(sequences, state, mask, training)
@@ -217,23 +219,14 @@ class GatedRNN(keras.layers.RNN):
         for variable, value in zip(self.states, begun, strict=True):
             variable.assign(value)
 
-    def _first_state(self, sequences: Tensor, initial_state: Any) -> State:
-        """Returns the state that a call begins from, each `[B, channels]`."""
+    def _first_state(self, sequences: Tensor) -> State:
+        """Returns the state that a call begins from which is given none, each `[B, channels]`."""
         if self.stateful:
-            _check_rows(sequences, self.states[0].shape[0])
-        if initial_state is not None:
-            initial_state = keras.tree.flatten(initial_state)
-            shapes = [tensor.shape for tensor in initial_state]
-            check_state(shapes, self.cell.state_size)
-        elif self.stateful:
             # A copy: torch assigns in place, under a gradient that needs the value.
-            initial_state = [ops.copy(variable) for variable in self.states]
+            state = [ops.copy(variable) for variable in self.states]
         else:
-            initial_state = self.get_initial_state(ops.shape(sequences)[0])
-        dtype = self.compute_dtype
-        return tuple(
-            checks.real("initial_state", tensor, dtype) for tensor in initial_state
-        )
+            state = self.get_initial_state(ops.shape(sequences)[0])
+        return tuple(ops.cast(tensor, self.compute_dtype) for tensor in state)
 
     def inner_loop(
         self,
@@ -347,44 +340,29 @@ class GatedRNN(keras.layers.RNN):
 
 
 def _checked(
-    layer: GatedRNN, sequences: Any, mask: Any
-) -> tuple[Tensor, Tensor | None]:
-    """Returns sequences in the compute dtype, and the mask `[B, T]`, once they are checked."""
-    sequences = checks.real("sequences", sequences, layer.compute_dtype)
-    shape = sequences.shape
+    layer: GatedRNN, sequences: Any, initial_state: Any, mask: Any
+) -> tuple[Tensor, State | None, Tensor | None]:
+    """Returns what `checked_tensors` does, once all fits the layer's arguments too."""
+    if initial_state is not None:
+        initial_state = keras.tree.flatten(initial_state)
+    if mask is not None:
+        mask = keras.tree.flatten(mask)[0]
+    tensors = checked_tensors(layer, sequences, initial_state, mask)
+    shape = tensors[0].shape
+    check_rows(layer, shape)
     if layer.unroll and shape[1] is None:
         raise ValueError(
             "`sequences` must have a known number of steps with `unroll=True`. "
             f"Received: sequences of shape {tuple(shape)}"
         )
-    if mask is not None:
-        mask = fitting_mask(keras.tree.flatten(mask)[0], shape[:2])
-    return sequences, mask
+    return tensors
 
 
-def _check_rows(sequences: Tensor, expected: int) -> None:
-    """Refuses a batch of another size than the one that a stateful layer continues."""
-    if sequences.shape[0] not in (None, expected):
-        raise ValueError(
-            f"`sequences` must be of shape [{expected}, T, p], since with `stateful=True` "
-            "each batch continues the one before it. "
-            f"Received: sequences of shape {tuple(sequences.shape)}"
-        )
-
-
-def check_state(shapes: Any, sizes: list[int]) -> None:
-    """Refuses an initial state of other shapes than `[B, size]` for each size."""
-    if not shapes or not hasattr(shapes[0], "__len__"):
-        shapes = [shapes]  # of a single tensor
-    fits = len(shapes) == len(sizes)
-    for shape, size in zip(shapes, sizes, strict=False):
-        fits = fits and len(shape) == 2 and shape[1] in (None, size)
-    if not fits:
-        raise ValueError(
-            f"`initial_state` must be {len(sizes)} tensor(s) of the shapes "
-            f"{[('B', size) for size in sizes]}. Received: initial_state of shapes "
-            f"{[tuple(shape) for shape in shapes]}"
-        )
+def _listed(shapes: Any) -> Sequence[Any]:
+    """Returns the shapes of states; that of a single one may stand alone."""
+    if shapes and hasattr(shapes[0], "__len__"):
+        return shapes
+    return [shapes]
 
 
 def _in_order(

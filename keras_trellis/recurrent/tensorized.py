@@ -15,6 +15,7 @@ from keras_trellis.arguments import constructor
 from keras_trellis.core import masks
 from keras_trellis.core.convolution import multiply, swapped
 from keras_trellis.core.recurrence import Recurrent
+from keras_trellis.layers.inputs import check_state
 from keras_trellis.recurrent import grid
 from keras_trellis.recurrent.cell import (
     BIAS,
@@ -25,7 +26,7 @@ from keras_trellis.recurrent.cell import (
     Variables,
     Weights,
 )
-from keras_trellis.recurrent.gated import GatedRNN, check_state
+from keras_trellis.recurrent.gated import GatedRNN
 from keras_trellis.recurrent.loops import recur
 from keras_trellis.types import State, Tensor
 
@@ -169,7 +170,8 @@ class TensorizedLSTMCell(GatedCell):
         self, inputs: Tensor, states: Sequence[Tensor], training: bool = False
     ) -> tuple[Tensor, list[Tensor]]:
         """Returns the last place of H, `[B, channels]`, and H and C after the step."""
-        check_state([tensor.shape for tensor in states], self.state_size)
+        shapes = [tensor.shape for tensor in states]
+        check_state(shapes, self.state_size, inputs.shape[0])
         return super().call(inputs, states, training)
 
     def get_config(self) -> dict[str, Any]:

@@ -29,7 +29,7 @@ def stream_function(experiment: Experiment) -> Callable[[], None]:
             prompt, 1 + _STEPS, temperature=0.0, seed=0
         ).numpy()
     layer = models.sequence_layer(model)
-    inputs = tf.zeros([1, 1, layer.input_spec.axes[-1]])
+    inputs = tf.zeros([1, 1, layer.input_units])
 
     @tf.function
     def run() -> tf.Tensor:

@@ -238,7 +238,7 @@ def classifier(
         in place of variables, so that an export holds them.
     """
     layer, dense = sequence_layer(model), model.get_layer("dense")
-    width = layer.input_spec.axes[-1]
+    width = layer.input_units
     made = TrellisClassifier(len(facts.classes), layer)
     made.build((None, None, width))
     made.dense.set_weights(dense.get_weights())

@@ -409,13 +409,13 @@ BAD = [
         lambda: IHCLSTM(4)(
             np.ones((2, 5, 3), "f"), initial_state=[np.ones((2, 4), "f")]
         ),
-        r"`initial_state` must be 2 tensor.*\('B', 4\), \('B', 4\).*of shapes \[\(2, 4\)\]",
+        r"`initial_state` must be 2 tensor.*\[2, 4\], \[2, 4\].*of shapes \[\[2, 4\]\]",
     ),
     (
         lambda: TLSTM(4)(
             np.ones((2, 5, 3), "f"), initial_state=[np.ones((2, 4), "f")] * 2
         ),
-        r"must be 2 tensor.*\('B', 3\), \('B', 4\).*of shapes \[\(2, 4\), \(2, 4\)\]",
+        r"must be 2 tensor.*\[2, 3\], \[2, 4\].*of shapes \[\[2, 4\], \[2, 4\]\]",
     ),
 ]
 
