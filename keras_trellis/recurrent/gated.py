@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
@@ -32,6 +33,20 @@ _registered = keras.saving.register_keras_serializable("keras_trellis")
 _LAYER_ARGUMENTS = ("name", "dtype", "trainable")
 
 
+def cell_argument(name: str, is_rate: bool = False) -> Any:
+    """Returns an argument of the cell as an attribute of its layer.
+
+    Args:
+        name: the argument's.
+        is_rate: whether it is a rate of dropout, which may be set at any time.
+    """
+
+    def assign(layer: GatedRNN, value: Any) -> None:
+        setattr(layer.cell, name, value)
+
+    return property(operator.attrgetter(f"cell.{name}"), assign if is_rate else None)
+
+
 class GatedRNN(keras.layers.RNN):
     """A gated recurrent layer, used as `keras.layers.LSTM` is.
 
@@ -40,6 +55,8 @@ class GatedRNN(keras.layers.RNN):
 
     `stream` goes on from a cache, as for every sequence layer of this package. The cache is
     the state, with the last output at its end where that is no state.
+
+    The rates of dropout may be set at any time, as `layer.dropout = 0.2`.
 
     Args:
         units: n, the number of channels of the output.
@@ -63,6 +80,12 @@ class GatedRNN(keras.layers.RNN):
     __signature__ = FullSignature()
     cell_class: ClassVar[type[GatedCell]]
     recompute = False
+
+    dropout = cell_argument("dropout", is_rate=True)
+    recurrent_dropout = cell_argument("recurrent_dropout", is_rate=True)
+    recurrent_weight_dropout = cell_argument("recurrent_weight_dropout", is_rate=True)
+    seed = cell_argument("seed")
+    variant = cell_argument("variant")
 
     @constructor
     def __init__(
@@ -97,6 +120,7 @@ class GatedRNN(keras.layers.RNN):
             trainable=trainable,
         )
         self.input_spec = keras.layers.InputSpec(ndim=3)
+        self.supports_masking = True  # also where Keras's `RNN` does not say so
 
     @property
     def units(self) -> int:
@@ -112,6 +136,11 @@ class GatedRNN(keras.layers.RNN):
     def input_units(self) -> int | None:
         """The number of input channels, p; None before the layer is built."""
         return self.cell.input_units
+
+    @property
+    def use_bias(self) -> bool:
+        """Whether the cell has a bias of its gates; a form of a cell has one or none."""
+        return "bias" in self.cell.variables_for(self.units)
 
     @property
     def state_units(self) -> tuple[int, ...]:
@@ -519,6 +548,7 @@ class IHCLSTM(GatedRNN):
     """
 
     cell_class = cells.IHCLSTMCell
+    projected = cell_argument("projected")
 
 
 @_registered
@@ -673,6 +703,7 @@ class FastGRNN(GatedRNN):
     """
 
     cell_class = cells.FastGRNNCell
+    scaled = cell_argument("scaled")
 
 
 @_registered

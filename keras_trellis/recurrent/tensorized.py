@@ -26,7 +26,7 @@ from keras_trellis.recurrent.cell import (
     Variables,
     Weights,
 )
-from keras_trellis.recurrent.gated import GatedRNN
+from keras_trellis.recurrent.gated import GatedRNN, cell_argument
 from keras_trellis.recurrent.loops import recur
 from keras_trellis.types import State, Tensor
 
@@ -235,6 +235,9 @@ class TensorizedLSTM(GatedRNN):
     """
 
     cell_class = TensorizedLSTMCell
+    size = cell_argument("size")
+    rank = cell_argument("rank")
+    kernel_size = cell_argument("kernel_size")
 
     @constructor
     def __init__(

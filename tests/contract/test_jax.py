@@ -118,10 +118,10 @@ def test_an_equilibrium_refuses_a_gradient_of_its_gradient():
 
 
 def test_a_built_layer_without_a_generator_takes_no_dropout():
-    layer = built(TrellisLayer, 3)
-    with pytest.raises(ValueError, match="`dropout` must be 0 where Keras runs on JAX"):
-        layer.dropout = 0.5
-    layer.dropout = 0
+    for layer in (built(TrellisLayer, 3), built(IRCGRU)):
+        with pytest.raises(ValueError, match="`dropout` must be 0 where Keras runs on"):
+            layer.dropout = 0.5
+        layer.dropout = 0
     layer = TrellisLayer(4, 3, return_sequences=True, seed=1)
     layer.dropout = 0.5
     model = keras.Sequential([keras.Input(X.shape[1:]), layer])

@@ -270,6 +270,58 @@ def test_a_cell_alone_refuses_to_drop():
         loop(x, training=True)
 
 
+# Attributes of the cell
+
+
+@pytest.mark.parametrize(
+    "rate", ["dropout", "recurrent_dropout", "recurrent_weight_dropout"]
+)
+def test_a_rate_may_be_set_at_any_time(rate):
+    layer, x = make("IRCGRU", seed=5, return_state=False)
+    before, variables = layer(x, training=True), len(layer.variables)
+    setattr(layer, rate, 0.5)
+    assert getattr(layer, rate) == layer.get_config()[rate] == 0.5
+    assert len(layer.variables) == variables
+    dropped = layer(x, training=True)
+    assert np.abs(dropped - before).max() > 1e-3
+    assert_close(layer(x), before)
+    fresh = type(layer).from_config(layer.get_config())
+    fresh.build(x.shape)
+    fresh.set_weights(layer.get_weights())
+    assert_close(fresh(x, training=True), dropped)
+    setattr(layer, rate, 0)
+    assert_close(layer(x, training=True), before)
+    with pytest.raises(
+        ValueError, match=rf"`{rate}` must be a number in \[0, 1\).*1.5"
+    ):
+        setattr(layer, rate, 1.5)
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_a_layer_has_the_arguments_of_its_cell(form):
+    layer, _ = make(form, dropout=0.1, seed=3)
+    config = layer.get_config()
+    names = {"dropout", "seed", "variant", *FORMS[form][1]}
+    assert {name: getattr(layer, name) for name in names} == {
+        name: config[name] for name in names
+    }
+    assert layer.use_bias == any("/bias" in weight.path for weight in layer.weights)
+
+
+def test_it_supports_masking_whatever_keras_says(monkeypatch):
+    """The next release of Keras has False in its `RNN`, and would drop the mask."""
+    of_keras = keras.layers.RNN.__init__
+
+    def init(self, *args, **kwargs):
+        of_keras(self, *args, **kwargs)
+        self.supports_masking = False
+
+    monkeypatch.setattr(keras.layers.RNN, "__init__", init)
+    assert not keras.layers.LSTM(2).supports_masking
+    for layer in (TLSTM(2), recurrent.TensorizedLSTM(2, 2)):
+        assert layer.supports_masking
+
+
 # In Keras
 
 

@@ -325,6 +325,16 @@ def test_one_dropout_mask_holds_for_the_further_steps_too():
     assert np.abs(outputs - layer(x)[0]).max() > 1e-3
 
 
+def test_a_layer_has_the_arguments_of_its_cell():
+    layer, x = make(2, rank=3, kernel_size=2)
+    assert (layer.size, layer.rank, layer.kernel_size) == (2, 3, 2)
+    assert layer.use_bias and layer.variant == "paper"
+    before = layer(x, training=True)[0]
+    layer.dropout = 0.5
+    assert layer.get_config()["dropout"] == 0.5
+    assert np.abs(layer(x, training=True)[0] - before).max() > 1e-3
+
+
 @pytest.mark.parametrize("policy", ["mixed_bfloat16", "mixed_float16"])
 def test_mixed_precision_in_training(policy):
     exact, x = make(rank=3, channel_normalization=True)
