@@ -46,9 +46,14 @@ class RecurrentLayer(SequenceLayer):
     Args:
         layers: a `keras.layers.LSTM`, `GRU`, `SimpleRNN` or `RNN`, or a list of them.
         skip_input: whether the layers above the first read the input too.
-        **kwargs: `return_sequences`, `return_state`, `go_backwards`, `zero_output_for_mask`, and
-            `name`, `dtype`, `trainable`, `activity_regularizer` of `keras.layers.Layer`; the dtype
-            policy is that of the layers unless it is given.
+        return_sequences: whether to return the output of every step or of the last one; None for
+            what the last of the layers has.
+        return_state: whether to return the states of all layers too; None for what the last of the
+            layers has. Both attributes of the layers themselves become True: they are parts of
+            this one, and no longer of another model.
+        **kwargs: `go_backwards`, `zero_output_for_mask`, and `name`, `dtype`, `trainable`,
+            `activity_regularizer` of `keras.layers.Layer`; the dtype policy is that of the layers
+            unless it is given.
 
     Raises:
         ValueError: `layers` are not recurrent layers of one dtype policy, or they or this layer
@@ -83,6 +88,8 @@ class RecurrentLayer(SequenceLayer):
         layers: keras.layers.RNN | Sequence[keras.layers.RNN],
         *,
         skip_input: bool = False,
+        return_sequences: bool | None = None,
+        return_state: bool | None = None,
         **kwargs: Any,
     ) -> None:
         listed = layers if isinstance(layers, (list, tuple)) else [layers]
@@ -90,10 +97,17 @@ class RecurrentLayer(SequenceLayer):
         _check(layers)
         if kwargs.get("dtype") is None:
             kwargs["dtype"] = layers[0].dtype_policy
-        super().__init__(**kwargs)
+        last = layers[-1]
+        if return_sequences is None:
+            return_sequences = last.return_sequences
+        if return_state is None:
+            return_state = last.return_state
+        super().__init__(
+            return_sequences=return_sequences, return_state=return_state, **kwargs
+        )
         check_not_stateful(self)
         self.layers, self.skip_input = layers, bool(skip_input)
-        self.output_units = _output_units(layers[-1])
+        self.output_units = _output_units(last)
         for layer in layers:
             layer.return_sequences = layer.return_state = True
 

@@ -170,6 +170,24 @@ def test_bad_layers(layers, message):
         RecurrentLayer(layers)
 
 
+@pytest.mark.parametrize("name", ["return_sequences", "return_state"])
+def test_it_returns_what_the_last_layer_returns_unless_it_is_told(name):
+    def stack(*flags, **own):
+        layers = [keras.layers.LSTM(4, **{name: flag}) for flag in flags]
+        return RecurrentLayer(layers, **own)
+
+    assert getattr(stack(True), name) is True
+    assert getattr(stack(False), name) is False
+    # As one writes a stack in Keras, whose lower layers return all outputs.
+    assert getattr(stack(True, False), name) is False
+    assert getattr(stack(False, True), name) is True
+    for flag in (False, True):
+        layer = stack(not flag, **{name: flag})
+        assert getattr(layer, name) is flag
+        again = type(layer).from_config(layer.get_config())
+        assert getattr(again, name) is flag
+
+
 def test_a_stateful_one_is_refused():
     with pytest.raises(ValueError, match="`stateful` must be False.*stateful=True"):
         RecurrentLayer(LSTM(4), stateful=True)
