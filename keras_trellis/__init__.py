@@ -31,8 +31,11 @@ if TYPE_CHECKING:
     from keras_trellis.models.language_model import TrellisLM
     from keras_trellis.models.losses import LossTerms
     from keras_trellis.models.streamed.model import StreamedModel
+    from keras_trellis.recurrent.stacked import StackedLSTM
     from keras_trellis.recurrent.tensorized import TensorizedLSTM
     from keras_trellis.types import Cache, Convergence, State
+
+__version__ = "0.2.0"
 
 __all__ = [
     "Cache",
@@ -47,6 +50,7 @@ __all__ = [
     "LossTerms",
     "RecurrentLayer",
     "SequenceLayer",
+    "StackedLSTM",
     "State",
     "StreamedModel",
     "TanhGate",
@@ -75,6 +79,7 @@ _MODULES = {
     "LossTerms": "models.losses",
     "RecurrentLayer": "layers.recurrent",
     "SequenceLayer": "layers.sequence",
+    "StackedLSTM": "recurrent.stacked",
     "State": "types",
     "StreamedModel": "models.streamed.model",
     "TanhGate": "core.gates",

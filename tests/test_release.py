@@ -7,6 +7,7 @@ import pytest
 import setuptools
 import yaml
 
+import keras_trellis
 from tests import ROOT
 
 
@@ -31,6 +32,7 @@ CITATION = yaml.safe_load((ROOT / "CITATION.cff").read_text())
 
 def test_every_file_has_the_version_of_setup(package):
     version = package()["version"]
+    assert keras_trellis.__version__ == version
     assert CITATION["version"] == version
     assert f'version = "{version}"' in (ROOT / "MODULE.bazel").read_text()
     kubernetes = (ROOT / "deploy" / "kubernetes.yaml").read_text()

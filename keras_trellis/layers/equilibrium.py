@@ -45,7 +45,7 @@ class EquilibriumTrellisLayer(TrellisBase):
     recurrent layers, one for each group (Theorem 1 of Bai et al. 2019, without truncation). Then it
     computes step by step what they compute, without iterations and without an error.
     With the LSTM's gate and `inject_groups` it is `groups` stacked LSTMs that all read the input.
-    `keras_trellis.recurrent.StackedLSTM` is the layer to use for them: it has Keras's arguments and
+    `keras_trellis.StackedLSTM` is the layer to use for them: it has Keras's arguments and
     layout of weights, and its `from_layer` takes over the weights of this one.
 
     Otherwise nothing guarantees that the levels settle. If they do not within `max_iterations`,

@@ -76,7 +76,7 @@ _TRAINING_ARGUMENTS = (
 class StackedLSTM(WeightArguments, SequenceLayer):
     """LSTM layers, one above the other; each one above the first reads the input too.
 
-        layer = keras_trellis.recurrent.StackedLSTM(220, return_sequences=True)
+        layer = keras_trellis.StackedLSTM(220, return_sequences=True)
 
     computes what these layers of Keras compute, faster on a CPU:
 
@@ -148,7 +148,7 @@ class StackedLSTM(WeightArguments, SequenceLayer):
 
     Examples:
         >>> import numpy as np
-        >>> from keras_trellis.recurrent import StackedLSTM
+        >>> from keras_trellis import StackedLSTM
         >>> layer = StackedLSTM(8, return_sequences=True, return_state=True)
         >>> outputs, *states = layer(np.ones([2, 10, 3], "float32"))
         >>> tuple(outputs.shape)

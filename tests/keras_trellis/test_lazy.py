@@ -1,19 +1,22 @@
 """`import keras_trellis` imports what is asked for, and Keras finds all of it."""
 
+import pathlib
 import subprocess
 import sys
 import typing
 
+import keras
 import pytest
 
 import keras_trellis
+from keras_trellis import layers
 from tests import ROOT
 
 SAVED = ROOT / "tests/contract/testdata/0.1.0-trellislm.keras"
 # TensorFlow imports Keras before it can be used itself: the hardest order.
 PROGRAM = f"""
 import sys
-import keras_trellis
+import keras_trellis.layers
 import keras_trellis.serving
 assert not {{"keras", "tensorflow"}} & {{*sys.modules}}
 import tensorflow as tf
@@ -51,10 +54,25 @@ def test_every_name_is_there():
             getattr(keras_trellis, name)
 
 
-def test_type_checkers_see_the_same_names(monkeypatch):
+def test_all_layers_are_among_the_layers():
+    names = {}
+    exec("from keras_trellis.layers import *", names)
+    for module in (keras_trellis, keras_trellis.recurrent):
+        for name in module.__all__:
+            value = getattr(module, name)
+            is_layer = isinstance(value, type) and issubclass(value, keras.layers.Layer)
+            if is_layer and not issubclass(value, keras.Model):
+                assert names[name] is getattr(layers, name) is value
+    assert {*layers.__all__} <= {*names} & {*dir(layers)}
+    with pytest.raises(AttributeError, match="'keras_trellis.layers' has no attribute"):
+        _ = layers.nothing
+
+
+@pytest.mark.parametrize("module", [keras_trellis, layers])
+def test_type_checkers_see_the_same_names(monkeypatch, module):
     monkeypatch.setattr(typing, "TYPE_CHECKING", True)
-    source = (ROOT / "keras_trellis/__init__.py").read_text()
-    namespace = {"__name__": "keras_trellis", "__package__": "keras_trellis"}
-    exec(compile(source, "keras_trellis/__init__.py", "exec"), namespace)
-    for name in keras_trellis.__all__:
-        assert namespace[name] is getattr(keras_trellis, name)
+    namespace = {"__name__": module.__name__, "__package__": module.__name__}
+    source = pathlib.Path(module.__file__).read_text()
+    exec(compile(source, module.__file__, "exec"), namespace)
+    for name in module.__all__:
+        assert namespace[name] is getattr(module, name)
