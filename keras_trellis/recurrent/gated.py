@@ -621,6 +621,9 @@ class TLSTM(GatedRNN):
     Equations (36) to (39) of Kuo et al. 2020. No gate reads a state. There is no released
     form. `recurrent_dropout` drops channels of x_{t-1}.
 
+    The first state is an input, not an output: the states h and c of an LSTM are wrong here. Where
+    p = units their shapes fit, and nothing refuses them.
+
     Input shape:
         `[B, T, p]`. `initial_state` is x and c, `[B, p]` for x and `[B, units]` for c; `mask` is
         bool, `[B, T]`.
@@ -650,7 +653,8 @@ class IRCTLSTM(GatedRNN):
 
     The rest is the `TLSTM`. Equations (40) to (44) of Kuo et al. 2020. The released form is
     another network: it reads the last input in the place of h', which is its first state,
-    and f has a bias, initially 1. The input must have `units` channels.
+    and f has a bias, initially 1. The input must have `units` channels, so that the states h and c
+    of an LSTM have the right shapes, and are wrong in the released form.
 
     Input shape:
         `[B, T, units]`. `initial_state` is h and c, each `[B, units]`; `mask` is bool, `[B, T]`.
