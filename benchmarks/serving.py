@@ -394,7 +394,7 @@ STARTS: dict[str, report.Contenders] = {
         ),
     }
 }
-# Those of the paper's word-level model, and those of `make train`.
+# Those of the paper's word-level model, and those of `small_stacked_lstm` of `pydoc`.
 SIZES = {
     "paper": {
         "layer": "levels",

@@ -17,6 +17,7 @@ _OWN = dict(
     auxiliary_weight=0.0,
     groups=1,
     inject_groups=False,
+    dtype="float32",  # as all trials of them
 )
 _CARRIED = dict(horizon=0, history="carried")
 
@@ -136,7 +137,7 @@ def _text_settings(
     attention = _layer("transformer", layers=4, transformer=sizes, **outputs)
 
     def lstms(name: str) -> dict:
-        # Their head is that of `small`, as in `small_lstm` and `small_skip_lstm`.
+        # Their head is that of the preset, as in `small_lstm` and `small_skip_lstm`.
         return _layer(name, layers=2, **dropouts)
 
     return {

@@ -22,8 +22,8 @@ ABLATIONS: dict[str, dict[str, dict]] = {
     "mixed_group_convolution": dict(model=dict(groups=2, units=2462)),
     **{f"inject_every_{n}": dict(model=dict(inject_every=n)) for n in (2, 5, 10, 20)},
 }
-# Those of `small_levels`, with its own sizes; see there for what it has nothing of.
-LEVELS_ABLATIONS: dict[str, dict[str, dict]] = {
+# Those of `small`, with its own sizes; see there for what it has nothing of.
+SMALL_ABLATIONS: dict[str, dict[str, dict]] = {
     "no_hidden_dropout": ABLATIONS["no_hidden_dropout"],
     # ours: it has no long sequences, so this is their ablation turned round; as many scored
     # targets a batch, each with its exact history
@@ -121,13 +121,53 @@ def paper_short() -> dict:
 
 
 def small() -> dict:
+    """A trellis network of 16 levels, for an hour of a CPU; every value ours.
+
+    With dilation 1 a level's cell moves by one word. So 16 levels are an LSTM's chain over the last
+    17 words, in products of whole windows. One dilation also means one product of the input for
+    all levels. A run begins with 4 levels, which see more text in the same time, and goes on with
+    8. The adaptive softmax is faster than a full one. So are products in bfloat16, on a processor
+    that has instructions for them.
+
+    docs/notes/choosing.md has the trials. It has no weight dropout and no auxiliary loss, so that
+    these ablations have no preset.
+    """
+    config = released()
+    # Keras's own initializers: N(0, 0.01^2) is slow to start. An auxiliary output costs a softmax.
+    config["model"] = dict(
+        dtype="mixed_bfloat16",
+        units=256,
+        depth=16,
+        output_units=200,
+        embedding_units=200,
+        dilation_rate=(1,),
+        # Vectors in [-0.1, 0.1] are slow to start too.
+        embeddings_initializer=dict(config=dict(minval=-0.5, maxval=0.5)),
+        embedding_dropout=0.05,
+        dropout=0.25,
+        recurrent_dropout=0.1,
+        output_dropout=0.3,
+        auxiliary_every=6,
+        head="adaptive",
+        adaptive=dict(cutoffs=(1000, 4000)),
+    )
+    # In windows no longer than the network is deep the carried history reaches all of them. It
+    # costs nothing, and all outputs are scored.
+    config["data"].update(batch_size=64, window=8, horizon=0, history="carried")
+    config["optimizer"].update(name="adam", learning_rate=4e-3, clip_norm=0.25)
+    config["schedule"].update(factor=0.5, patience=None, minimum=1e-5, epochs=())
+    # The rate falls along a cosine over the steps, which are eighteen passes over the text.
+    config["training"] = dict(epochs=12, steps=33000, depths=(4, 8))
+    return config
+
+
+def small_stacked_lstm() -> dict:
     """Two stacked LSTMs that both read the input, for half an hour of a CPU; every value ours.
 
     They are computed by an equilibrium layer, whose groups are the LSTMs.
     docs/notes/choosing.md has the trials.
     """
-    config = released()
-    # Keras's own initializers: N(0, 0.01^2) is slow to start.
+    config = small()
     config["model"] = dict(
         layer="equilibrium",
         units=440,  # 2,944,962 parameters
@@ -136,7 +176,6 @@ def small() -> dict:
         unit_forget_bias=True,
         output_units=200,
         embedding_units=200,
-        # Vectors in [-0.1, 0.1] are slow to start too.
         embeddings_initializer=dict(config=dict(minval=-0.5, maxval=0.5)),
         embedding_dropout=0.05,
         dropout=0.2,
@@ -145,26 +184,24 @@ def small() -> dict:
         head="adaptive",
         adaptive=dict(cutoffs=(1000, 4000)),
     )
-    # The carried history costs nothing, and all outputs are scored.
-    config["data"].update(batch_size=32, window=40, horizon=0, history="carried")
-    config["optimizer"].update(name="adam", learning_rate=8e-3, clip_norm=0.25)
-    config["schedule"].update(factor=0.5, patience=None, minimum=1e-5, epochs=())
+    config["data"].update(batch_size=32, window=40)
+    config["optimizer"].update(learning_rate=8e-3)
     # The rate falls along a cosine over the steps, which are ten passes over the text.
     config["training"] = dict(epochs=10, steps=7260)
     return config
 
 
 def small_lstm() -> dict:
-    """A Keras LSTM of as many parameters as `small`, for as many steps; ours.
+    """A Keras LSTM of as many parameters as `small_stacked_lstm`, for as many steps; ours.
 
     Two layers, the last as wide as the embedding; the state is carried from window to window, as
     LSTM language models are trained. docs/notes/choosing.md has the trials.
     Dropout of the recurrent state is off: it hurt, and Keras's loop takes twice as long with it.
     """
-    config = small()
+    config = small_stacked_lstm()
     config["model"] = dict(
         layer="lstm",
-        units=283,  # 2,945,490 parameters; `small` has 2,944,962
+        units=283,  # 2,945,490 parameters
         layers=2,
         embedding_units=200,
         embeddings_initializer=dict(config=dict(minval=-0.5, maxval=0.5)),
@@ -180,52 +217,14 @@ def small_lstm() -> dict:
 
 
 def small_skip_lstm() -> dict:
-    """Two layers of Keras's LSTM that both read the input, of as many parameters as `small`; ours.
+    """Two layers of Keras's LSTM that both read the input, as large as `small_stacked_lstm`; ours.
 
-    The second layer reads the outputs of the first and the input. The rate is that of `small`, the
-    dropouts are those of `small_lstm`.
+    The second layer reads the outputs of the first and the input. The rate is that of
+    `small_stacked_lstm`, the dropouts are those of `small_lstm`.
     """
     config = small_lstm()
     config["model"].update(layer="skip_lstm", units=240)  # 2,946,562 parameters
     config["optimizer"].update(learning_rate=8e-3)
-    return config
-
-
-def small_levels() -> dict:
-    """A small network of levels for an hour of a CPU; every value ours.
-
-    With dilation 1 a level's cell moves by one word. So 16 levels are an LSTM's chain over the last
-    17 words, in products of whole windows. One dilation also means one product of the input for
-    all levels. A run begins with 4 levels, which see more text in the same time, and goes on with
-    8. The adaptive softmax is faster than a full one. So are products in bfloat16, on a processor
-    that has instructions for them.
-
-    docs/notes/choosing.md has the trials. It has no weight dropout and no auxiliary loss, so that
-    these ablations have no preset.
-    """
-    config = small()
-    # An auxiliary output costs a softmax.
-    config["model"] = dict(
-        dtype="mixed_bfloat16",
-        units=256,
-        depth=16,
-        output_units=200,
-        embedding_units=200,
-        dilation_rate=(1,),
-        embeddings_initializer=dict(config=dict(minval=-0.5, maxval=0.5)),
-        embedding_dropout=0.05,
-        dropout=0.25,
-        recurrent_dropout=0.1,
-        output_dropout=0.3,
-        auxiliary_every=6,
-        head="adaptive",
-        adaptive=dict(cutoffs=(1000, 4000)),
-    )
-    # In windows no longer than the network is deep the carried history reaches all of them.
-    config["data"].update(batch_size=64, window=8)
-    config["optimizer"].update(learning_rate=4e-3)
-    # The rate falls along a cosine over the steps, which are eighteen passes over the text.
-    config["training"] = dict(epochs=12, steps=33000, depths=(4, 8))
     return config
 
 
@@ -242,9 +241,9 @@ _WHOLE = (
     paper_short,
     released,
     small,
+    small_stacked_lstm,
     small_lstm,
     small_skip_lstm,
-    small_levels,
 )
 PRESETS: dict[str, Callable[[], dict]] = {
     **{preset.__name__: preset for preset in _WHOLE},
@@ -253,10 +252,13 @@ PRESETS: dict[str, Callable[[], dict]] = {
         for name in ABLATIONS
     },
     **{
-        f"small_levels_{name}": functools.partial(
-            _changed, small_levels, LEVELS_ABLATIONS[name]
-        )
-        for name in LEVELS_ABLATIONS
+        f"small_{name}": functools.partial(_changed, small, SMALL_ABLATIONS[name])
+        for name in SMALL_ABLATIONS
     },
     **ptb_recurrent.PRESETS,
+}
+# The names of release 0.2, which work for one release more.
+FORMER_PRESETS = {
+    "small_levels": "small",
+    **{f"small_levels_{name}": f"small_{name}" for name in SMALL_ABLATIONS},
 }

@@ -55,13 +55,13 @@ def paper_larger() -> dict:
 
 
 def small() -> dict:
-    """`small_levels` of `text` with a mixture; every value ours.
+    """`small` of `text` with a mixture of softmaxes; every value ours.
 
     Four softmaxes over 10,000 words take as long as the network, so there are fewer epochs. Large
     word vectors are needed more than in `ptb`: a perplexity of 614 after 100 steps, with vectors in
     [-0.1, 0.1] of 1,114.
     """
-    config = text.small_levels()
+    config = text.small()
     config["model"].update(head="mixture", mixture=dict(experts=4, latent_dropout=0.1))
     config["schedule"].update(factor=0.25, epochs=(3,))
     config["training"].update(epochs=4)

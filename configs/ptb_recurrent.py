@@ -169,7 +169,7 @@ def _small_trellis(gate: str) -> dict:
 
 PRESETS: dict[str, Callable[[], dict]] = {
     **{name: functools.partial(_row, name) for name in _ROWS},
-    # `small_lstm` of configs/ptb.py has the parameters of `small`.
+    # `small_lstm` of configs/ptb.py has the parameters of `small_stacked_lstm`.
     "small_lstm_200": functools.partial(_small, "lstm"),
     **{f"small_{layer}": functools.partial(_small, layer) for layer in _SMALL},
     "small_weight_drop_lstm": functools.partial(_small_dropped, "weight_drop_lstm"),

@@ -1,16 +1,29 @@
 """Python's own reference text, out of the standard library: needs no download.
 
 Every value is ours, chosen so that a run takes a few minutes of a CPU core. The studies of
-docs/notes/tuning.md found the dropouts of words and of the state, and the numbers of steps; here
-they are rounded. The other values are those with which the studies began.
+docs/notes/tuning.md found the LSTMs' dropouts of words and of the state, and their numbers of
+steps; here they are rounded. The other values are those with which the studies began.
 """
 
 from configs import ptb, text
 
 
 def small() -> dict:
-    """The network of `small` of `text`; docs/notes/language_models.md has the trials by hand."""
+    """A trellis network of twelve levels."""
     config = text.small()
+    config["model"].update(
+        depth=12, embedding_dropout=0.1, dropout=0.3, output_dropout=0.4
+    )
+    config["optimizer"].update(learning_rate=8e-3)
+    return config
+
+
+def small_stacked_lstm() -> dict:
+    """Two stacked LSTMs that both read the input, the network of `small_stacked_lstm` of `text`.
+
+    docs/notes/language_models.md has the trials by hand.
+    """
+    config = text.small_stacked_lstm()
     config["model"].update(embedding_dropout=0.13, recurrent_dropout=0.18)
     # The rate falls along a cosine over the steps, which are 32 passes over the text.
     config["schedule"].update(epochs=())
@@ -21,9 +34,9 @@ def small() -> dict:
 def small_lstm() -> dict:
     """Two layers of Keras's LSTM: the network of `ptb` with more dropout and a full softmax.
 
-    They have as many parameters as `small`, and 2,370 steps take as long as its 3,060.
+    They have as many parameters as `small_stacked_lstm`, and 2,370 steps take as long as its 3,060.
     """
-    config = small()
+    config = small_stacked_lstm()
     config["model"] = ptb.small_lstm()["model"]
     for name in ("head", "adaptive"):
         del config["model"][name]
@@ -36,12 +49,12 @@ def small_lstm() -> dict:
 
 
 def small_skip_lstm() -> dict:
-    """Two layers of Keras's LSTM that both read the input, of as many parameters as `small`.
+    """Two layers of Keras's LSTM that both read the input, as large as `small_stacked_lstm`.
 
     The second layer reads the outputs of the first and the input. The dropouts are those of
-    `small`, but for that of the state, with which Keras's loop takes twice as long.
+    `small_stacked_lstm`, but for that of the state, with which Keras's loop takes twice as long.
     """
-    config = small()
+    config = small_stacked_lstm()
     dropouts = {
         name: value
         for name, value in config["model"].items()
@@ -59,19 +72,11 @@ def small_skip_lstm() -> dict:
     return config
 
 
-def small_levels() -> dict:
-    """A trellis network of twelve levels, of as many parameters."""
-    config = text.small_levels()
-    config["model"].update(
-        depth=12, embedding_dropout=0.1, dropout=0.3, output_dropout=0.4
-    )
-    config["optimizer"].update(learning_rate=8e-3)
-    return config
-
-
 PRESETS = {
     "small": small,
+    "small_stacked_lstm": small_stacked_lstm,
     "small_lstm": small_lstm,
     "small_skip_lstm": small_skip_lstm,
-    "small_levels": small_levels,
 }
+# The names of release 0.2, which work for one release more.
+FORMER_PRESETS = {"small_levels": "small"}

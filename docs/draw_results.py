@@ -218,6 +218,7 @@ def text() -> Figure:
         return [float(each) for each in tables.numbers(row[-1].partition(":")[0])]
 
     words = "`ptb`, perplexity"
+    # By the names that presets have in this note; `small_stacked_lstm` is `small` there.
     rows = [
         (NAMES[layer], layer, seeds("choosing.md", words, preset))
         for layer, preset in (

@@ -17,7 +17,7 @@ import sys
 from absl import flags
 from etils import epath
 
-from trainers.cli import command
+from trainers.cli import command, config_flags
 from trainers.data.files import check_folder
 from trainers.studies import comparison, comparison_report
 from trainers.tasks import config as configs
@@ -126,6 +126,8 @@ def _compare() -> int:
     path = epath.Path(FLAGS.output).expanduser()
     check_folder("output", path)
     check_output(path)
+    for task in FLAGS.tasks:
+        config_flags.say_renamed(task, FLAGS.preset)
     settings = comparison.Settings(
         FLAGS.tasks,
         FLAGS.models,

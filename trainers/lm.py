@@ -4,10 +4,11 @@
     python -m trainers.lm --task=ptb --preset=small --data_dir=DIR --mode=evaluate
     python -m trainers.lm --task=ptb --preset=small --mode=generate --prompt="the company"
 
-`small` of a text is two stacked LSTMs that both read the input; `paper` and `released` are trellis
-networks. `--config.FIELD=VALUE` changes a field of the preset; flags may have any order. The run's
-folder is `--workdir`, by default runs/TASK-PRESET. The last two modes do the same as
-`trainers.evaluate` and `trainers.generate`, and take their flags.
+`small`, `paper` and `released` are trellis networks. Two stacked LSTMs that both read the input,
+`small_stacked_lstm`, are the better small model of a text. `--config.FIELD=VALUE` changes a field
+of the preset; flags may have any order. The run's folder is `--workdir`, by default
+runs/TASK-PRESET. The last two modes do the same as `trainers.evaluate` and `trainers.generate`, and
+take their flags.
 """
 
 from absl import flags

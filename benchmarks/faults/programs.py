@@ -288,7 +288,7 @@ def _another_run(runner, folder):
 
 _TRAINING = (*quick.flags(), f"--workdir={{folder}}/{RUN}")
 _DATA = f"--data_dir={{disk}}/{DATA}"
-_TEXT_RUN = _flags("--task=text", "--preset=small_levels", _DATA, **_SMALL_TEXT_MODEL)
+_TEXT_RUN = _flags("--task=text", "--preset=small", _DATA, **_SMALL_TEXT_MODEL)
 _DRAWING = _flags("--task=mnist", "--preset=small", _DATA, **_SMALL_DRAWING)
 _LEARNING = _flags("--task=quadratic", "--preset=small", **_SMALL_LEARNING)
 _IMPORTING = _flags(

@@ -79,7 +79,7 @@ def train(runs: pathlib.Path, row: Row, seed: int) -> None:
     flags = [f"--config.{name}={value}" for name, value in fields.items()]
     running.train(
         run_folder(runs, row, seed),
-        ["trainers.lm", "--task=pydoc", "--preset=small_levels", *flags],
+        ["trainers.lm", "--task=pydoc", "--preset=small", *flags],
     )
 
 

@@ -33,7 +33,7 @@ flags.DEFINE_integer("epochs", 2, "How long both are trained on.", 1)
 flags.DEFINE_float("rate", 1e-3, "Adam's rate at first; it falls by a cosine.", 0)
 flags.DEFINE_integer("seed", 1, "That of dropout.", 0)
 
-_HIDDEN = 0.1  # of configs/ptb.py, `small`
+_HIDDEN = 0.1  # of configs/ptb.py, `small_stacked_lstm`
 
 
 class TrainedOn(language_runs.LanguageExperiment):

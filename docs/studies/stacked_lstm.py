@@ -2,12 +2,12 @@ r"""Measures training steps with two LSTMs that both read the input, for docs/no
 
     python -m docs.studies.stacked_lstm --task=pydoc
 
-The contenders have as many weights: the preset `small`, whose layer has groups; the same with a
-`StackedLSTM`; `small_skip_lstm` and `small_lstm`, which are Keras's layers; the first of these with
-dropout of the state too, at the rate of `small`, or 0.1 where that has none. All have the batches
-of `small`. A step is that of the trainers, on one thread. The contenders take turns in one process.
-The milliseconds are those of the processor: the median of the rounds, and the least, median and
-greatest of the rounds' ratios to the first.
+The contenders have as many weights: the preset `small_stacked_lstm`, whose layer has groups; the
+same with a `StackedLSTM`; `small_skip_lstm` and `small_lstm`, which are Keras's layers; the first
+of these with dropout of the state too, at the rate of `small_stacked_lstm`, or 0.1 where that has
+none. All have the batches of `small_stacked_lstm`. A step is that of the trainers, on one thread.
+The contenders take turns in one process. The milliseconds are those of the processor: the median of
+the rounds, and the least, median and greatest of the rounds' ratios to the first.
 """
 
 import statistics
@@ -62,12 +62,12 @@ def contenders(
     changes: Mapping[str, object],
 ) -> dict[str, ml_collections.ConfigDict]:
     """Returns the contenders' configs, each with the given changes."""
-    first = configs.load(FLAGS.task, "small")
+    first = configs.load(FLAGS.task, "small_stacked_lstm")
     keras_layers = configs.load(FLAGS.task, "small_skip_lstm")
     state = {"model.recurrent_dropout": first.model.recurrent_dropout or 0.1}
     configs_by_name = {
-        "small": first,
-        "small, StackedLSTM": first,
+        "small_stacked_lstm": first,
+        "small_stacked_lstm, StackedLSTM": first,
         "small_skip_lstm": keras_layers,
         "small_skip_lstm, dropout of the state": search.apply(keras_layers, state),
         "small_lstm": configs.load(FLAGS.task, "small_lstm"),
@@ -78,7 +78,7 @@ def contenders(
         for name, config in configs_by_name.items()
     }
     # No value of the field, so that it is set last.
-    configs_by_name["small, StackedLSTM"].model.layer = "stacked"
+    configs_by_name["small_stacked_lstm, StackedLSTM"].model.layer = "stacked"
     return configs_by_name
 
 

@@ -39,7 +39,7 @@ def data_dir(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def config():
-    values = configs.load("text", "small_levels")
+    values = configs.load("text", "small")
     values.update(seed=3)
     values.model.update(units=6, depth=2, embedding_units=4, output_units=4)
     values.model.update(
@@ -301,7 +301,7 @@ def test_a_task_whose_data_cannot_be_written_is_refused(forks):
 
 
 def test_a_recipe_that_the_program_does_not_follow_is_refused(forks):
-    flags = ("--preset=small_levels", "--config.training.steps=100")
+    flags = ("--preset=small", "--config.training.steps=100")
     flags += ("--config.training.depths=4", "--output=folder")
     ended = commands.run(forks, "paper", "--task=ptb", *flags)
     assert ended.returncode == 2

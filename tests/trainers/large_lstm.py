@@ -14,7 +14,7 @@ WORDS, ROWS, WINDOW = 10_000, 32, 64
 
 def main() -> None:
     """Trains for one step, then for two in one graph."""
-    config = configs.load("text", "small_levels")
+    config = configs.load("text", "small")
     config.model.update(layer="lstm", layers=3, units=32, embedding_units=16)
     config.model.update(output_units=16, dropout=0.4, recurrent_dropout=0.1)
     config.data.update(batch_size=ROWS, window=WINDOW, horizon=0, history="carried")

@@ -16,7 +16,7 @@ STEPS = {"carried": 7, "zero": 2}
 
 
 def train(strategy_name, history):
-    config = configs.load("text", "small_levels")
+    config = configs.load("text", "small")
     config.data.update(batch_size=4, window=10, history=history)
     config.data.horizon = 0 if history == "carried" else 4
     config.evaluation.batch_size = 2

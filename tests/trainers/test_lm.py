@@ -21,7 +21,7 @@ from trainers.training import strategies
 from trainers.training.runs import ExportOptions
 
 SMALL = (
-    "--preset=small_levels",
+    "--preset=small",
     "--config.model.units=12",
     "--config.model.output_units=8",
     "--config.model.embedding_units=8",
@@ -130,7 +130,7 @@ def test_the_report_tells_what_a_run_took(trained, environment, tmp_path, forks)
     (row,) = [
         line
         for line in done.stdout.splitlines()
-        if line.startswith("| trained | small_levels |")
+        if line.startswith("| trained | small |")
     ]
     parameters, exact, _, epochs, tokens, seconds, memory = row.strip("| ").split(
         " | "
@@ -448,7 +448,7 @@ def test_a_workdir_is_the_users_home_and_the_tasks_own_by_default(
         (
             "generate",
             "--preset=paper",
-            "--preset=paper is not that of the run in .*, small_levels;",
+            "--preset=paper is not that of the run in .*, small;",
         ),
     ],
 )

@@ -257,9 +257,10 @@ def test_a_comparison_drops_nothing_and_leaves_the_config_as_it_is():
             ["seq_mnist", "permuted_mnist", "seq_cifar10"],
             ["paper", "paper_larger", "released"],
         ),
-        # The other presets `small` have infinite depth, which their code has not.
-        ("ptb", "small_levels"),
+        ("ptb", "small"),
         ("ptb_mos", "small"),
+        ("ptb_char", "small"),
+        ("wikitext2", "small"),
         ("wikitext103", "small"),
     ],
 )
@@ -273,7 +274,7 @@ def test_each_task_is_compared_as_their_code_is(task, preset):
 
 
 def test_what_the_authors_have_not_is_refused():
-    config = configs.load("ptb", "small_levels")
+    config = configs.load("ptb", "small")
     with config.unlocked():
         config.model.groups = 2
     with pytest.raises(
@@ -285,7 +286,7 @@ def test_what_the_authors_have_not_is_refused():
         config.training.label_smoothing = 0.1
     with pytest.raises(ValueError, match="`config.training.label_smoothing` must be 0"):
         verify.comparable(config, 1)
-    for preset in ("small", "small_lstm"):  # of infinite depth; an LSTM
+    for preset in ("small_stacked_lstm", "small_lstm"):  # of infinite depth; an LSTM
         with pytest.raises(ValueError, match="`config.model.layer` must be 'trellis'"):
             verify.comparable(configs.load("ptb", preset), 1)
 

@@ -1,6 +1,7 @@
 """The flags `--config.FIELD=VALUE`: defined for a task and a preset, parsed, and checked."""
 
 import re
+import sys
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -114,10 +115,23 @@ def _named(
         return _from_file(argv, file, trains)
     if task is None:
         return None
-    saved = None
-    if trains:
-        saved = _run_config(argv, task, preset or configs.first_preset(task))
-    return saved or configs.load(task, preset)
+    if not trains:
+        return configs.load(task, preset)
+    if saved := _run_config(argv, task, preset or configs.first_preset(task)):
+        return saved
+    say_renamed(task, preset)
+    return configs.load(task, preset)
+
+
+def say_renamed(task: str, preset: str | None) -> None:
+    """Prints today's name of a preset that is given by its former one."""
+    if preset is not None and (todays := configs.renamed(task, preset)):
+        print(
+            f"--preset={preset} of --task={task} is called {todays} now; the former name works for "
+            "one release more",
+            file=sys.stderr,
+            flush=True,
+        )
 
 
 def _from_file(

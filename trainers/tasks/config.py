@@ -28,17 +28,24 @@ def load(task: str, preset: str | None = None) -> ConfigDict:
 
     Args:
         task: the task's name.
-        preset: one of the task's presets; None: the first of them.
+        preset: one of the task's presets, or the former name of one, which the config keeps; None:
+            the first of them.
 
     Raises:
         ValueError: the task or the preset is unknown; the message has the nearest name.
     """
-    presets = registry.get(task, "--task").presets
     preset = first_preset(task) if preset is None else preset
-    if preset not in presets:
+    todays = renamed(task, preset) or preset
+    presets = registry.get(task, "--task").presets
+    if todays not in presets:
         raise ValueError(unknown("--preset", preset, presets) + f" (of --task={task})")
-    values = {"task": task, "preset": preset, **presets[preset]()}
+    values = {"task": task, "preset": preset, **presets[todays]()}
     return locked(completed(flatten(values)))
+
+
+def renamed(task: str, preset: str) -> str | None:
+    """Returns today's name of a preset that is given by its former one, else None."""
+    return registry.get(task, "--task").former_presets.get(preset)
 
 
 def first_preset(task: str) -> str:

@@ -62,6 +62,7 @@ _QUOTED = (
 PTB = LanguageTask(
     name="ptb",
     presets=ptb.PRESETS,
+    former_presets=ptb.FORMER_PRESETS,
     source=text_source,
     standardize=tokens.penn_treebank,
     made_ready=MADE_READY,
@@ -99,6 +100,7 @@ PTB_MOS = dataclasses.replace(
     PTB,
     name="ptb_mos",
     presets=ptb_mos.PRESETS,
+    former_presets={},
     published=(
         Published("as published", 25e6, 54.67),
         Published("larger", 34e6, 54.19),

@@ -42,6 +42,7 @@ def _source(
 PYDOC = LanguageTask(
     name="pydoc",
     presets=values.PRESETS,
+    former_presets=values.FORMER_PRESETS,
     source=_source,
     standardize=tokens.pydoc,
     made_ready="lower case, numbers as `N`, punctuation split off",

@@ -92,6 +92,8 @@ class Task:
         name: the value of `--task`.
         presets: functions that return config values, by the value of `--preset`; the first is the
             default. They give the values that differ from the defaults of `schema`.
+        former_presets: the names that presets had in the release before, with those of today. They
+            work for one release, and name a run's folder as they did.
         measure: the measure of results.
         data: a description of the data, for model cards.
         licence: what the data's publisher says; nothing here is advice on the law.
@@ -112,6 +114,7 @@ class Task:
 
     name: str
     presets: Mapping[str, Callable[[], dict]]
+    former_presets: Mapping[str, str] = dataclasses.field(default_factory=dict)
     measure: Measure
     data: str = ""
     licence: str = NOT_STATED

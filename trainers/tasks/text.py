@@ -25,6 +25,7 @@ def _source(
 TEXT = LanguageTask(
     name="text",
     presets=values.PRESETS,
+    former_presets=values.FORMER_PRESETS,
     source=_source,
     fields=PIECE_FIELDS,
     data="text files of the user's own",

@@ -6,7 +6,7 @@
 
 from tests.trainers.bad_inputs.row import Row, texts
 
-LM = "--task=text --preset=small_levels --data_dir=text"
+LM = "--task=text --preset=small --data_dir=text"
 TEXT = texts()
 
 
@@ -257,11 +257,11 @@ ROWS = (
     lm("model.layers=0",
         "`config.model.layers` must be an integer of at least 1 and below 2**31. Received: config.model.layers=0", task="--task=ptb --preset=small_lstm"),
     lm("model.groups=3",
-        "`config.model.groups` must be a divisor of config.model.units=494. Received: config.model.groups=3", task="--task=ptb --preset=small_levels_mixed_group_convolution"),
+        "`config.model.groups` must be a divisor of config.model.units=494. Received: config.model.groups=3", task="--task=ptb --preset=small_mixed_group_convolution"),
     lm("model.inject_groups=True",
-        "`config.model.inject_groups` must be False with config.model.groups=1, which the input enters anyway. Received: config.model.inject_groups=True", task="--task=ptb --preset=small_levels"),
+        "`config.model.inject_groups` must be False with config.model.groups=1, which the input enters anyway. Received: config.model.inject_groups=True", task="--task=ptb --preset=small"),
     lm("model.inject_every=0",
-        "`config.model.inject_every` must be an integer of at least 1 and below 2**31. Received: config.model.inject_every=0", task="--task=ptb --preset=small_levels_inject_every_2"),
+        "`config.model.inject_every` must be an integer of at least 1 and below 2**31. Received: config.model.inject_every=0", task="--task=ptb --preset=small_inject_every_2"),
     pixels("data.steps=0",
         "`config.data.steps` must be an integer of at least 2 and below 2**31. Received: config.data.steps=0"),
     pixels("data.steps=1",

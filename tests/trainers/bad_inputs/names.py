@@ -25,7 +25,7 @@ ROWS = (
     Row("lm", "--task=text --preset=smal",
         "unknown --preset 'smal'; did you mean 'small'? (of --task=text)"),
     Row("lm", "--task=text --preset=",
-        "unknown --preset ''; expected one of small, small_levels, paper, released (of --task=text)"),
+        "unknown --preset ''; expected one of small, small_stacked_lstm, paper, released (of --task=text)"),
     Row("lm", "--task=text --preset", "--preset has no value; expected --preset=VALUE"),
     Row("lm", "--task=text --mode=trian", "unknown --mode 'trian'; did you mean 'train'?"),
     Row("lm", "--task=text --mode=",

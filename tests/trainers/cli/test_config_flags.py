@@ -7,7 +7,7 @@ from absl import flags
 
 from trainers.cli import config_flags
 from trainers.tasks import config as configs
-from trainers.tasks import names, schema
+from trainers.tasks import names, registry, schema
 from trainers.training import workdir
 
 
@@ -22,8 +22,9 @@ def parse(*arguments):
 
 
 def begun(path, **changes):
-    """Begins a run of `small` of `ptb` whose config has other values than the preset has today."""
-    values = names.flatten(configs.load("ptb", "small").to_dict()) | changes
+    """Begins a run of `small` of `ptb` as it was in 0.2: the preset is another network today."""
+    values = names.flatten(configs.load("ptb", "small_stacked_lstm").to_dict())
+    values |= {"preset": "small", **changes}
     with workdir.open_workdir(path, names.nested(values)):
         return names.nested(values)
 
@@ -60,6 +61,32 @@ def test_a_run_goes_on_in_its_default_folder_and_with_its_default_preset(
     assert parse("--task=pydoc")["seed"] != 77
 
 
+FORMER = [
+    (task, former)
+    for task, each in registry.TASKS.items()
+    for former in each.former_presets
+]
+
+
+@pytest.mark.parametrize(("task", "former"), FORMER)
+def test_a_former_name_of_a_preset_works_and_says_its_new_one(
+    task, former, capsys, monkeypatch, tmp_path
+):
+    monkeypatch.chdir(tmp_path)
+    todays = registry.get(task).former_presets[former]
+    assert former not in registry.get(task).presets
+    config = parse(f"--task={task}", f"--preset={former}")
+    line = f"--preset={former} of --task={task} is called {todays} now; the former"
+    assert capsys.readouterr().err.startswith(line)
+    # Its folder has the name that was given.
+    assert config == configs.load(task, todays).to_dict() | {"preset": former}
+    with workdir.open_workdir(tmp_path / "runs" / f"{task}-{former}", config):
+        pass
+    assert parse(f"--task={task}", f"--preset={former}") == config
+    assert parse(f"--task={task}", f"--preset={todays}")["preset"] == todays
+    assert capsys.readouterr().err == ""
+
+
 def test_a_field_that_is_given_holds_and_is_refused_where_it_differs(tmp_path):
     begun(tmp_path, **CHANGES)
     same = parse(*SMALL, f"--workdir={tmp_path}", "--config.model.units=300")
@@ -87,7 +114,7 @@ def test_of_a_file_the_values_that_it_has_are_given(tmp_path):
     file.write_text(json.dumps(values))
     config = parse(f"--config_file={file}", f"--workdir={tmp_path / 'run'}")
     assert config["seed"] == 5 and not config["training"]["jit_compile"]
-    assert config["training"]["epochs"] == 10
+    assert config["training"]["epochs"] == 12
     assert "config.seed" in refused(tmp_path / "run", config)
 
 

@@ -35,7 +35,7 @@ def test_a_large_lstm_trains_more_than_one_step(forks):
 
 def _drawn(**optimizer):
     """A trainer on windows of drawn lengths, and its first batches."""
-    config = configs.load("text", "small_levels")
+    config = configs.load("text", "small")
     config.seed = 5
     config.data.update(
         batch_size=2, window=WINDOW, horizon=0, history="carried", lengths="drawn"

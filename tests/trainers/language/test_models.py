@@ -15,7 +15,7 @@ VOCABULARY, STEPS = 19, 12
 
 
 def built(layer, **fields):
-    config = configs.load("text", "small_levels")
+    config = configs.load("text", "small")
     config.model.update(
         layer=layer, units=8, depth=3, layers=2, output_units=5, embedding_units=5
     )
@@ -42,7 +42,7 @@ def ids():
 def test_the_presets_to_be_compared_have_as_many_parameters(task, words):
     first, *others = (
         models.parameters(configs.load(task, preset), words)
-        for preset in ("small", "small_lstm", "small_skip_lstm")
+        for preset in ("small_stacked_lstm", "small_lstm", "small_skip_lstm")
     )
     assert all(abs(first - other) < 0.0015 * first for other in others)
 
@@ -51,8 +51,7 @@ def test_the_presets_have_the_parameters_they_had():
     """As release 0.1 printed them, of models that it built."""
     assert models.parameters(configs.load("ptb", "small_lstm"), 10_000) == 2_945_490
     assert (
-        runs.parameters(models.build(configs.load("ptb", "small_levels"), 10_000))
-        == 2_945_314
+        runs.parameters(models.build(configs.load("ptb", "small"), 10_000)) == 2_945_314
     )
 
 
@@ -130,7 +129,7 @@ def test_words_that_the_vocabulary_lacks_are_told(fields, message):
 
 def test_dropout_between_layers_may_differ_from_that_of_the_inputs():
     for layer in ("lstm", "irc_gru"):
-        config = configs.load("text", "small_levels")
+        config = configs.load("text", "small")
         config.model.update(layer=layer, units=6, layers=3, output_units=5)
         config.model.update(embedding_units=5, dropout=0.4)
         stack = models.build(config, VOCABULARY).trellis.layers

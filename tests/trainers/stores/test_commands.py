@@ -18,7 +18,7 @@ from trainers.training import strategies, workdir
 
 SMALL = (
     "--task=text",
-    "--preset=small_levels",
+    "--preset=small",
     "--config.model.units=8",
     "--config.model.output_units=8",
     "--config.model.embedding_units=8",
@@ -69,7 +69,7 @@ def test_train_evaluate_generate_export_and_report_in_a_store(s3, call, tmp_path
     write_text(f"{s3.url}/text")
     data, workdir = f"--data_dir={s3.url}/text", f"--workdir={s3.url}/runs/a"
     output = call(*SMALL, data, workdir)
-    assert f"text, preset small_levels, in {s3.url}/runs/a" in output
+    assert f"text, preset small, in {s3.url}/runs/a" in output
     assert "last held" not in output and not to_path(f"{s3.url}/runs/a/lock").exists()
     (best,) = [line for line in output.splitlines() if line.startswith("best of epoch")]
     scored = call(data, workdir, program=evaluate)

@@ -35,7 +35,7 @@ def drawn(space, seed):
 
 @pytest.fixture
 def config():
-    return configs.load("text", "small_levels")
+    return configs.load("text", "small")
 
 
 @pytest.mark.parametrize("task", registry.TASKS)
@@ -123,8 +123,7 @@ def test_a_change_of_a_number_is_small():
 
 def test_a_layer_is_searched_only_for_what_it_has():
     trellis, lstm = (
-        search.space(configs.load("ptb", name))
-        for name in ("small_levels", "small_lstm")
+        search.space(configs.load("ptb", name)) for name in ("small", "small_lstm")
     )
     assert {"model.depth", "model.dilation_rate", "model.weight_dropout"} <= set(
         trellis
@@ -172,7 +171,7 @@ def test_a_group_draws_its_fields_together(config):
         (
             {"optimizer.learning_rate": Uniform(1e-5, 1e-3, log=True)},
             "`config.optimizer.learning_rate` must be from 1e-05 to 0.001, its range .*"
-            "Received: config.optimizer.learning_rate=0.004 of --preset=small_levels",
+            "Received: config.optimizer.learning_rate=0.004 of --preset=small",
         ),
     ],
 )
@@ -187,7 +186,7 @@ def count(config):
 
 
 @pytest.mark.parametrize(
-    "preset", ["small", "small_lstm", "small_levels_mixed_group_convolution"]
+    "preset", ["small", "small_lstm", "small_mixed_group_convolution"]
 )
 @pytest.mark.parametrize("parameters", [2_000_000, 5_000_000])
 def test_a_model_is_made_as_large(preset, parameters):

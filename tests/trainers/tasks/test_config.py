@@ -54,7 +54,7 @@ def test_auxiliary_levels_are_counted_as_in_the_text_and_as_in_the_code(task):
 
 @pytest.mark.parametrize(
     ("base", "changes"),
-    [("paper", ptb.ABLATIONS), ("small_levels", ptb.LEVELS_ABLATIONS)],
+    [("paper", ptb.ABLATIONS), ("small", ptb.SMALL_ABLATIONS)],
 )
 def test_an_ablation_is_its_preset_with_one_group_changed(base, changes):
     expected = flatten(config.load("ptb", base))
@@ -71,7 +71,7 @@ def test_an_ablation_is_its_preset_with_one_group_changed(base, changes):
         assert set(expected) <= set(found)
 
 
-@pytest.mark.parametrize("base", ["paper", "small_levels"])
+@pytest.mark.parametrize("base", ["paper", "small"])
 def test_mixed_group_convolution_has_the_parameters_of_the_dense_one(base):
     """Counted by formula: kernels, bias and the tied softmax."""
 
@@ -160,6 +160,25 @@ def test_estimated_memory_knows_the_heads():
 def test_paper_is_the_default_preset_of_ptb():
     assert config.load("ptb").preset == "paper"
     assert config.load("ptb").model.depth == 55
+
+
+TEXTS = registry.by_kind(LanguageTask)
+
+
+@pytest.mark.parametrize("task", TEXTS)
+def test_small_trains_a_trellis_network(task):
+    model = config.load(task, "small").model
+    assert (model.layer, model.gate, model.groups) == ("trellis", "lstm", 1)
+    assert model.depth > 1
+
+
+@pytest.mark.parametrize(
+    "task", [task for task in TEXTS if "small_stacked_lstm" in TEXTS[task].presets]
+)
+def test_the_stacked_lstms_have_their_own_preset(task):
+    model = config.load(task, "small_stacked_lstm").model
+    assert (model.layer, model.gate, model.groups) == ("equilibrium", "lstm", 2)
+    assert model.inject_groups
 
 
 @pytest.mark.parametrize(

@@ -238,7 +238,7 @@ def test_a_value_out_of_its_range_is_refused_with_its_field(field, data):
 def test_the_ends_of_the_ranges_are_in_them():
     schema.check(
         values_of(
-            ("ptb", "small_levels"),
+            ("ptb", "small"),
             {
                 "seed": 2**32 - 1,
                 "model.dropout": 0,
@@ -263,12 +263,12 @@ def test_the_ends_of_the_ranges_are_in_them():
     ("preset", "changed", "message"),
     [
         (
-            ("ptb", "small_levels"),
+            ("ptb", "small"),
             {"data.window": 16, "data.horizon": 16, "data.history": "zero"},
             "`config.data.horizon` must be below .*window=16",
         ),
         (
-            ("ptb", "small_levels"),
+            ("ptb", "small"),
             {"data.horizon": 16},
             "`config.data.horizon` must be 0 with config.data.history='carried'.*horizon=16",
         ),
@@ -283,18 +283,18 @@ def test_the_ends_of_the_ranges_are_in_them():
             "`config.evaluation.test` must be True with config.data.validation=0: there would be",
         ),
         (
-            ("ptb", "small_levels"),
+            ("ptb", "small"),
             {"training.steps": 9},
             "`config.training.steps` must be 0, or at least config.training.epochs.*"
             "config.training.steps=9, config.training.epochs=12",
         ),
         (
-            ("ptb", "small_levels"),
+            ("ptb", "small"),
             {"training.jit_compile": True, "data.lengths": "drawn"},
             "`config.training.jit_compile` must be False with config.data.lengths='drawn'",
         ),
         (
-            ("ptb", "small_levels"),
+            ("ptb", "small"),
             {"training.depths": (2,), "training.steps": 0},
             r"`config.training.depths` must be \(\) without config.training.steps.*"
             r"config.training.depths=\(2,\), config.training.steps=0",
@@ -305,7 +305,7 @@ def test_the_ends_of_the_ranges_are_in_them():
             r"`config.training.depths` must be \(\) with config.model.layer='lstm'",
         ),
         (
-            ("ptb", "small_levels"),
+            ("ptb", "small"),
             {
                 "training.depths": (6, 2),
                 "training.steps": 100,
@@ -314,7 +314,7 @@ def test_the_ends_of_the_ranges_are_in_them():
             "`config.training.depths` must be at least config.model.auxiliary_every=6 each",
         ),
         (
-            ("ptb", "small_levels"),
+            ("ptb", "small"),
             {
                 "training.depths": (6, 8),
                 "training.steps": 100,
@@ -344,12 +344,12 @@ def test_the_ends_of_the_ranges_are_in_them():
             "`config.schedule.average` must be False with config.training.steps",
         ),
         (
-            ("ptb", "small_levels"),
+            ("ptb", "small"),
             {"model.units": 100},
             "`config.model.output_units` must be at most config.model.units=100.*output_units=200",
         ),
         (
-            ("ptb", "small_levels"),
+            ("ptb", "small"),
             {"model.output_units": 100},
             "`config.model.output_units` must be config.model.embedding_units.*"
             "output_units=100, config.model.embedding_units=200",
@@ -360,17 +360,17 @@ def test_the_ends_of_the_ranges_are_in_them():
             "`config.model.output_units` must be config.model.embedding_units",
         ),
         (
-            ("ptb", "small_levels_mixed_group_convolution"),
+            ("ptb", "small_mixed_group_convolution"),
             {"model.groups": 3},
             "`config.model.groups` must be a divisor of config.model.units=494.*groups=3",
         ),
         (
-            ("text", "small_levels"),
+            ("text", "small"),
             {"model.inject_groups": True},
             "`config.model.inject_groups` must be False with config.model.groups=1",
         ),
         (
-            ("text", "small_levels"),
+            ("text", "small"),
             {"model.auxiliary_weight": 0.1, "model.auxiliary_every": 13},
             "`config.model.auxiliary_every` must be at most config.model.depth=8.*every=13",
         ),
@@ -395,7 +395,7 @@ def test_the_ends_of_the_ranges_are_in_them():
             "`config.data.batch_size` must be at most .*batch_size=32, config.data.train=31",
         ),
         (
-            ("text", "small_levels"),
+            ("text", "small"),
             {
                 "model.layer": "tensorized",
                 "model.tensorized.cell": "rnn",
@@ -404,7 +404,7 @@ def test_the_ends_of_the_ranges_are_in_them():
             "channel_normalization` must be False with config.model.tensorized.cell='rnn'",
         ),
         (
-            ("ptb", "small_levels"),
+            ("ptb", "small"),
             {"model.unit": 3},
             "unknown config field 'model.unit'; did you mean",
         ),
@@ -420,7 +420,7 @@ def test_the_ends_of_the_ranges_are_in_them():
             "`config.model.gate` must be 'lstm', its default, with config.model.layer='gru'",
         ),
         (
-            ("text", "small"),
+            ("text", "small_stacked_lstm"),
             {"model.gate": "gru"},
             "`config.model.unit_forget_bias` must be False with config.model.gate='gru', which has "
             "no forget block. .*unit_forget_bias=True, config.model.gate='gru'",
@@ -431,17 +431,17 @@ def test_the_ends_of_the_ranges_are_in_them():
             "must be 'tied' for --task=seq_mnist",
         ),
         (
-            ("ptb", "small_levels"),
+            ("ptb", "small"),
             {"model.embedding_units": None},
             "`config.model.embedding_units` must be an integer of at least 1.*=None",
         ),
         (
-            ("ptb", "small_levels"),
+            ("ptb", "small"),
             {"model.head.kind": "mixture"},
             "unknown config field",
         ),
-        (("ptb", "small_levels"), {"model": 3}, "unknown config field 'model'"),
-        (("ptb", "small_levels"), {"task": 3}, "unknown config.task '3'"),
+        (("ptb", "small"), {"model": 3}, "unknown config field 'model'"),
+        (("ptb", "small"), {"task": 3}, "unknown config.task '3'"),
     ],
 )
 def test_fields_that_do_not_go_together_are_refused(preset, changed, message):
@@ -459,7 +459,7 @@ def test_a_forget_bias_is_refused_where_the_layer_refuses_it(layer, gate):
         "model.unit_forget_bias": True,
         "training.depths": (),
     }
-    values = values_of(("text", "small_levels"), changed)
+    values = values_of(("text", "small"), changed)
     if gates.NAMES[gate].forget_block is None:
         for refuses in (schema.check, built):
             with pytest.raises(ValueError, match=f"forget_bias.*gate='{gate}'"):
@@ -486,11 +486,11 @@ def test_a_class_of_tasks_that_derives_from_another_has_its_fields(monkeypatch):
 
 
 def test_a_loss_that_is_off_may_be_of_any_level():
-    schema.check(values_of(("ptb", "small_levels"), {"model.auxiliary_every": 99}))
+    schema.check(values_of(("ptb", "small"), {"model.auxiliary_every": 99}))
 
 
 def test_what_a_run_that_goes_on_may_change():
-    allowed = set(schema.may_change(configs.load("ptb", "small_levels")))
+    allowed = set(schema.may_change(configs.load("ptb", "small")))
     assert {
         "optimizer.learning_rate",
         "optimizer.clip_norm",
@@ -510,7 +510,7 @@ def test_what_a_run_that_goes_on_may_change():
 
 
 def test_the_parts_of_a_run_of_steps_stay():
-    config = configs.load("text", "small_levels")
+    config = configs.load("text", "small")
     assert "training.epochs" in schema.may_change(config)
     config.training.steps = 100
     assert "training.epochs" not in schema.may_change(config)

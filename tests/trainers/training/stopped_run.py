@@ -3,7 +3,7 @@
     python -m tests.trainers.training.stopped_run
 
 wrote `testdata/small_before_stacked_lstm`, where it stays: every later version has to go on with
-it. The code was that before `StackedLSTM`.
+it. The code was that before `StackedLSTM`, and the preset that is `small_stacked_lstm` now.
 """
 
 import functools
@@ -16,8 +16,10 @@ import tempfile
 
 import ml_collections
 import numpy as np
+from absl import flags
 from etils import epath
 
+from trainers.cli import config_flags
 from trainers.data.files import read_json
 from trainers.language import experiment
 from trainers.tasks import config as configs
@@ -30,8 +32,9 @@ OF_THE_MACHINE = ("cost/", "run_id")  # seconds, bytes, and what is drawn
 
 
 def config() -> ml_collections.ConfigDict:
-    """Returns the preset `small` of `text`, of a few units and steps."""
-    loaded = configs.load("text", "small")
+    """Returns the preset `small` of `text` as it was, of a few units and steps."""
+    loaded = configs.load("text", "small_stacked_lstm")
+    loaded.preset = "small"
     loaded.model.update(units=6, output_units=3, embedding_units=3)
     loaded.data.update(batch_size=2, window=8)
     loaded.evaluation.update(batch_size=2, exact_batch_size=2, exact_chunk=8)
@@ -40,9 +43,19 @@ def config() -> ml_collections.ConfigDict:
     return loaded
 
 
-def train(run: pathlib.Path, corpus: pathlib.Path) -> None:
+def named(run: pathlib.Path) -> ml_collections.ConfigDict:
+    """Returns the config of the command line that began the run: the default preset."""
+    flag_values = flags.FlagValues()
+    for name in ("task", "preset", "config_file", "workdir"):
+        flags.DEFINE_string(name, None, "", flag_values=flag_values)
+    config_flags.parse(["lm", "--task=text", f"--workdir={run}"], flag_values)
+    return flag_values["config"].value
+
+
+def train(
+    run: pathlib.Path, corpus: pathlib.Path, recipe: ml_collections.ConfigDict
+) -> None:
     """Begins the run, or goes on with it."""
-    recipe = config()
     load = functools.partial(experiment.LanguageExperiment, recipe, str(corpus))
     runs.train(load, recipe, epath.Path(run), "none")
 
@@ -98,12 +111,12 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as home:
         os.environ["HOME"] = home  # where encoded ids are kept
         whole = pathlib.Path(home) / RUN
-        train(whole, FOLDER / CORPUS)
+        train(whole, FOLDER / CORPUS, config())
         np.savez_compressed(FOLDER / EXPECTED, **arrays(whole))
         stopping.listen()
         _stop_at(10)
         try:
-            train(FOLDER / RUN, FOLDER / CORPUS)
+            train(FOLDER / RUN, FOLDER / CORPUS, config())
         except stopping.StoppedError as stopped:
             print(stopped)
     for name in ("tensorboard", "curves.png", "lock"):

@@ -229,7 +229,9 @@ def test_what_may_not_fit_is_a_warning(there):
     )
 
 
-@pytest.mark.parametrize("preset", ["paper", "small", "small_levels", "small_lstm"])
+@pytest.mark.parametrize(
+    "preset", ["paper", "small", "small_stacked_lstm", "small_lstm"]
+)
 def test_an_estimate_is_never_below_the_least(preset):
     least, about = need(configs.load("ptb", preset))
     config = configs.load("ptb", preset)

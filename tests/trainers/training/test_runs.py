@@ -58,7 +58,7 @@ def corpus(tmp_path):
 
 
 def small_config():
-    loaded = configs.load("text", "small_levels")
+    loaded = configs.load("text", "small")
     loaded.model.update(SIZES | WITHOUT_DROPOUT)
     loaded.data.update(batch_size=2, window=10, horizon=2, history="zero")
     loaded.evaluation.update(batch_size=2, exact_batch_size=2, exact_chunk=8)
@@ -416,9 +416,12 @@ def test_a_run_that_an_earlier_version_left_goes_on_as_if_it_had_never_stopped(
     shutil.copytree(stopped_run.FOLDER, tmp_path, dirs_exist_ok=True)
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setattr(strategies, "make_deterministic", lambda seed: None)
-    stopped_run.train(tmp_path / stopped_run.RUN, tmp_path / stopped_run.CORPUS)
+    run, corpus = tmp_path / stopped_run.RUN, tmp_path / stopped_run.CORPUS
+    recipe = stopped_run.named(run)  # the preset `small` is another network by now
+    assert recipe.to_dict() == stopped_run.config().to_dict()
+    stopped_run.train(run, corpus, recipe)
     assert "going on from step 19" in capsys.readouterr().out
-    actual = stopped_run.arrays(tmp_path / stopped_run.RUN)
+    actual = stopped_run.arrays(run)
     with np.load(tmp_path / stopped_run.EXPECTED) as expected:
         assert actual.keys() - {"solved"} == {*expected.files}
         for name in expected.files:

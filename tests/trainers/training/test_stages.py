@@ -74,7 +74,7 @@ def test_the_parts_are_equal_and_a_call_ends_with_its_part(stages, length):
 
 
 def language_trainer(depth, depths):
-    config = configs.load("text", "small_levels")
+    config = configs.load("text", "small")
     config.model.update(
         units=6,
         depth=depth,
