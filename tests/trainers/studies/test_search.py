@@ -216,6 +216,7 @@ def test_a_model_that_cannot_be_made_as_large_is_refused(changed, parameters, me
 
 
 def test_a_model_is_not_made_of_what_its_config_refuses():
-    config = search.apply(configs.load("ptb", "small"), {"model.layer": "transformer"})
+    config = configs.load("ptb", "small_stacked_lstm")
+    config = search.apply(config, {"model.layer": "transformer"})
     with pytest.raises(ValueError, match="as small as 100,000 parameters.*units=4 "):
         search.sized(config, 100_000, count)
