@@ -139,9 +139,8 @@ class RecurrentLayer(SequenceLayer):
 
     def run(self, sequences: Tensor, request: Pass) -> tuple[Tensor, State, None]:
         """Runs whole sequences; see `SequenceHooks.run`."""
-        state: Any = (
-            request.initial_state
-        )  # never None: it has an initial state of its own
+        # Never None: this layer has an initial state of its own.
+        state: Any = request.initial_state
         run = self._runner(request.training)
         outputs, state = past.run_valid(run, sequences, state, request.mask)
         return last_steps(outputs, request.num_outputs), state, None
