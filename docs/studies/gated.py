@@ -3,9 +3,10 @@ r"""Trains the small forms of the gated recurrent layers, for docs/notes/recurre
     python -m docs.studies.gated DATA_DIR RUNS --seeds=3 --jobs=2
 
 It trains each row of `ROWS` with each seed on the Penn Treebank, by `trainers.lm` on one core, all
-rows with seed 1 first. A row is a preset, or one in the form of the authors' code: PRESET-released. The same command goes on where it stopped. Then it prints a table of
-the finished runs, and writes their numbers to docs/studies/gated.csv. A run that stands there is
-not trained again, even if its folder is gone; delete its line to train it.
+rows with seed 1 first. A row is a preset, or one in the form of the authors' code: PRESET-released.
+The same command goes on where it stopped. Then it prints a table of the finished runs, and writes
+their numbers to docs/studies/gated.csv. A run that stands there is not trained again, even if its
+folder is gone; delete its line to train it.
 
 RUNS/PRESET/SEED may also be a folder of `benchmarks.paper` that was trained on an accelerator:
 
