@@ -199,7 +199,7 @@ ROWS = (
     lm("training.steps=9 schedule.epochs=1,2",
         "--config.schedule.epochs has no use with config.training.steps=9, over which the rate falls along a cosine; --config.training.steps=0 trains with the schedule"),
     lm("training.epochs=2",
-        "--config.training.epochs=2 would change the number of validations, not the length of the run, which is config.training.steps=7260; give --config.training.steps too, where 0 trains for so many epochs",
+        "--config.training.epochs=2 would change the number of validations, not the length of the run, which is config.training.steps=33000; give --config.training.steps too, where 0 trains for so many epochs",
         task="--task=ptb --preset=small --data_dir=text"),
     lm("model.layer=sru",
         "`config.model.units` must be config.model.embedding_units, as the inputs of 'sru' must have as many channels as its outputs. Received: config.model.units=256, config.model.embedding_units=200"),

@@ -100,7 +100,7 @@ ROWS = (
     Row("lm", f"{TRAIN} --workdir=" + 300 * "r",
         "rrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrr: File name too long", texts()),
     Row("lm", f"{TRAIN} --config.model.units=300 --workdir=run",
-        "run belongs to another run, whose config differs (model.units: 440 there, 300 here); the same command without --config.model.units goes on with that run, or choose another folder", texts() | run()),
+        "run belongs to another run, whose config differs (model.units: 256 there, 300 here); the same command without --config.model.units goes on with that run, or choose another folder", texts() | run()),
     Row("lm", f"{TRAIN} --preset=paper --workdir=run",
         "run belongs to another run, that of --preset=small; give that to go on with it, or choose another folder", texts() | run()),
     Row("pixels", "--task=adding --preset=small --workdir=run",

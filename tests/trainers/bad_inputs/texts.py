@@ -107,7 +107,7 @@ ROWS = (
         "text/train.txt is not UTF-8 text: byte 0xe9 in line 1, at offset 3; expected a text file in UTF-8", texts(train=b"caf\xe9 a\n")),
     # a whole text with too little of it
     text(
-        "the training text (text/train.txt) holds 5 tokens, 0 in each of config.data.batch_size=16 streams; expected at least 41 in each, for config.data.window=40: give more text", train="a b c d\n"),
+        "the training text (text/train.txt) holds 5 tokens, 0 in each of config.data.batch_size=64 streams; expected at least 9 in each, for config.data.window=8: give more text", train="a b c d\n"),
     text(
         "the validation text (text/valid.txt) holds 4 tokens; expected at least 24, 2 (config.data.horizon + 2) in each of config.evaluation.batch_size=12 streams: use --config.evaluation.batch_size=2, or give more text", valid="a b c\n"),
     text(
