@@ -43,6 +43,11 @@ def to_tensor(value: Any) -> Tensor:
     return jnp.asarray(array)
 
 
+def read(variable: keras.Variable) -> Tensor:
+    """Returns the value of a variable of `cache_variables`."""
+    return variable.value
+
+
 def jitted(function: Callable, static: Sequence[str]) -> Callable:
     """Returns a function that is compiled once for each shape and each static value.
 

@@ -58,11 +58,6 @@ def cache_variables(begin: Callable[[], Any]) -> Any:
     return keras.tree.map_structure(variable, begin())
 
 
-def read(variable: keras.Variable) -> Any:
-    """Returns the value of a variable of `cache_variables`."""
-    return variable.value
-
-
 def value(variable: keras.Variable) -> Any:
     """Returns the value of one of Keras's variables."""
     return variable.value

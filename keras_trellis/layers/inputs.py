@@ -208,10 +208,10 @@ def checked_tensors(
         layer.build(shape or ())
     check_sequences(layer, shape)
     if mask is not None:
-        mask = fitting_mask(mask, shape[:2])
+        mask = fitting_mask(mask, sequences.shape[:2])
     if initial_state is not None:
         rows = ops.shape(sequences)[0]
-        initial_state = _state(layer, initial_state, shape[0], rows)
+        initial_state = _state(layer, initial_state, sequences.shape[0], rows)
     return sequences, initial_state, mask
 
 
