@@ -4,6 +4,7 @@ import concurrent.futures
 import json
 import socket
 import time
+from importlib import metadata
 
 import hypothesis
 import hypothesis.strategies as st
@@ -412,6 +413,7 @@ def test_metrics_and_the_description(server):
     _, _, text = server.ask("/metrics")
     assert 'keras_trellis_requests_total{path="/score",status="200"}' in text
     description = server.answer("/openapi.json")
+    assert description["info"]["version"] == metadata.version("keras_trellis")
     assert "/v1/completions" in description["paths"]
     for path in ("/v1/completions", "/score", "/next", "/tokenize"):
         answers = description["paths"][path]["post"]["responses"]
