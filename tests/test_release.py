@@ -43,6 +43,17 @@ def test_every_file_has_the_version_of_setup(package):
     assert newest.groups() == (version, CITATION["date-released"])
 
 
+def test_the_one_system_that_is_tested_is_named(package):
+    """.ci/run, which runs the tests, runs on Linux."""
+    systems = [
+        classifier
+        for classifier in package()["classifiers"]
+        if classifier.startswith("Operating System")
+    ]
+    assert systems == ["Operating System :: POSIX :: Linux"]
+    assert "Tested on Linux only" in (ROOT / "docs" / "install.md").read_text()
+
+
 def test_no_address_is_named_where_none_is_set(package):
     given = package()
     assert not {"url", "download_url", "author_email"} & {*given}
