@@ -153,7 +153,7 @@ def test_each_task_has_its_section_with_the_papers_numbers(tmp_path):
     ptb, text = report.table(report.read_runs(paths)).split("## text: ")
     assert ptb.startswith("## ptb: perplexity\n")
     assert "| *paper* | as published | 24M | - | 56.97 | - |" in ptb
-    assert "| *quoted* | AWD-LSTM | - | - | 58.80 | - |" in ptb
+    assert "| *quoted* | AWD-LSTM | 24M | - | 58.80 | - |" in ptb
     assert "| two |" in text and "*paper*" not in text
 
 
