@@ -1,5 +1,6 @@
 """Numbers that two places have are the same: tables and the pages that they link to."""
 
+import csv
 import re
 from pathlib import Path
 
@@ -84,6 +85,60 @@ def test_a_page_says_how_it_was_measured(page):
     measured = text.partition("## Measured\n")[2]
     assert "```" in measured and re.search(r"\b[0-9a-f]{7}\b", measured)
     assert re.search(r"\b2026-\d\d-\d\d\b", measured)
+
+
+def prose(page):
+    """A page's text on one line."""
+    return " ".join((RESULTS / page).read_text().split())
+
+
+def test_where_a_trellis_network_is_ahead_is_where_the_table_of_lengths_has_it():
+    with (DOCS / "benchmarks" / "lengths.csv").open() as file:
+        rows = [row for row in csv.DictReader(file) if row["task"] == "outputs"]
+
+    def ratios(contender, channels):
+        return {
+            int(row["time_steps"]): float(row["ratio_median"])
+            for row in rows
+            if (row["contender"], row["channels"]) == (contender, str(channels))
+        }
+
+    assert {row["batch_size"] for row in rows} == {"2"}
+    assert max(ratios("trellis", 64).values()) < 1
+    ours, torch = ratios("trellis", 256), ratios("torch", 256)
+    ahead = sorted(steps for steps, ratio in ours.items() if ratio < 1)
+    assert ahead == [steps for steps in sorted(ours) if steps >= 4096]
+    assert "at 64 channels; at 256 channels from 4,096 steps on" in prose("index.md")
+    before_torch = sorted(steps for steps in ours if ours[steps] < torch[steps])
+    assert before_torch == [128, 256]
+    assert "but at 128 and 256 steps of 256 channels" in prose("length.md")
+
+
+def test_who_has_the_lower_error_of_the_memory_tests():
+    _, *rows = tables.rows(RESULTS / "memory.md")
+    names, adding, _, copying, _ = zip(*rows, strict=True)
+    numbers = [
+        [float(re.search(r"0\.\d+", cell)[0]) for cell in column]
+        for column in (adding, copying)
+    ]
+    best = [names[column.index(min(column))] for column in numbers]
+    assert best == ["GRU", "TCN"]
+    said = "On adding the GRU's error is lower (no significant difference), on copy memory the"
+    assert f"{said} TCN's." in prose("index.md")
+
+
+def test_our_networks_of_text_have_an_eighth_of_the_papers_parameters_or_less():
+    sizes = {
+        (cells[0].strip("`"), name): int(cells[2].replace(",", ""))
+        for cells in tables.rows(DOCS / "notes" / "parameters.md")
+        for name in re.findall(r"`(\w+)`", cells[1])
+    }
+    assert sizes["ptb", "small_levels"] <= sizes["ptb", "paper"] / 8
+    assert sizes["ptb_mos", "small"] <= sizes["ptb_mos", "paper"] / 8
+    assert sizes["ptb_char", "small"] <= sizes["ptb_char", "paper"] / 20
+    assert "text networks have an eighth of the parameters or less" in prose(
+        "papers.md"
+    )
 
 
 def test_each_picture_is_drawn_and_shown():
