@@ -115,5 +115,5 @@ pyplot.show()
 # Replace `vibrations` by arrays `[series, steps, channels]` and their classes. Choose
 # `kernel_size` and `dilation_rate` so that `receptive_field` covers what matters. If your series
 # have one length and one answer, try [strided convolutions](../results/long_series.md) too. A
-# trellis network has more: [streaming](watch.py), masks and states. [Which
+# trellis network has more: [an answer after each reading](watch.py), any length, and states. [Which
 # layer?](../which_layer.md) has the other cases.
