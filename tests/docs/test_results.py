@@ -127,6 +127,22 @@ def test_who_has_the_lower_error_of_the_memory_tests():
     assert f"{said} TCN's." in prose("index.md")
 
 
+def test_what_a_mask_costs_is_what_the_note_has():
+    note = (DOCS / "notes" / "benchmarks.md").read_text()
+    section = note.split("### One answer with a mask")[1].split("\n### ")[0]
+    trellis, lstm = (
+        [float(number) for number in line.split("|")[2:4]]
+        for line in section.splitlines()
+        if line.startswith("| keras")
+    )
+    page = (DOCS / "which_layer.md").read_text()
+    assert (
+        f"[{trellis[1] / trellis[0]:.0f} times](notes/benchmarks.md#one-answer-with"
+        in page
+    )
+    assert f"{trellis[1] / lstm[1]:.1f} times a masked LSTM's" in page
+
+
 def test_our_networks_of_text_have_an_eighth_of_the_papers_parameters_or_less():
     sizes = {
         (cells[0].strip("`"), name): int(cells[2].replace(",", ""))
