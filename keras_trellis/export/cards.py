@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import datetime
-import importlib.metadata
 from collections.abc import Mapping
 from typing import Any
 
 import keras
 import tensorflow as tf
+
+import keras_trellis
 
 NOT_STATED = "not stated"
 
@@ -82,8 +83,8 @@ def card(
         "Trained on": NOT_STATED,
         "Licence of the data": NOT_STATED,
         **facts,
-        "Written by": f"keras_trellis {version()} with TensorFlow {tf.__version__}, "
-        f"Keras {keras.__version__}",
+        "Written by": f"keras_trellis {keras_trellis.__version__} with "
+        f"TensorFlow {tf.__version__}, Keras {keras.__version__}",
         "Written on": f"{datetime.datetime.now(datetime.timezone.utc):%Y-%m-%d} (UTC)",
     }
     lines = [f"# {title}", "", "| | |", "|---|---|"]
@@ -118,14 +119,6 @@ def _layer_facts(layer: Any) -> dict[str, Any]:
         "all steps before" if field is None else f"{field:,} steps"
     )
     return facts
-
-
-def version() -> str:
-    """Returns the version of this package."""
-    try:
-        return importlib.metadata.version("keras_trellis")
-    except importlib.metadata.PackageNotFoundError:  # a checkout that is not installed
-        return "of an unknown version"
 
 
 def _cell(value: Any) -> str:

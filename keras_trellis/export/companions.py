@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow as tf
 
+import keras_trellis
 from keras_trellis.export import lowering
-from keras_trellis.export.cards import version
 from keras_trellis.serving import manifest
 
 
@@ -64,7 +64,7 @@ class Companions(NamedTuple):
         }
         packages = {"TensorFlow": tf.__version__, **others}
         by = ", ".join(f"{name} {number}" for name, number in packages.items())
-        written_by = f"keras_trellis {version()} with {by}"
+        written_by = f"keras_trellis {keras_trellis.__version__} with {by}"
         manifest.write(folder, self.kind, written_by, self.fingerprint, runtime)
 
 

@@ -168,7 +168,7 @@ def small_forms():
     for row in ablations.ROWS:
         if row.name in NETWORKS:
             fields = {**ablations.WHOLE, **row.changes}
-            config = apply(configs.load("pydoc", "small_levels"), fields)
+            config = apply(configs.load("pydoc", "small"), fields)
             yield "trainers.lm", config, f"ablations: {row.name}"
 
 

@@ -149,7 +149,7 @@ def test_our_networks_of_text_have_an_eighth_of_the_papers_parameters_or_less():
         for cells in tables.rows(DOCS / "notes" / "parameters.md")
         for name in re.findall(r"`(\w+)`", cells[1])
     }
-    assert sizes["ptb", "small_levels"] <= sizes["ptb", "paper"] / 8
+    assert sizes["ptb", "small"] <= sizes["ptb", "paper"] / 8
     assert sizes["ptb_mos", "small"] <= sizes["ptb_mos", "paper"] / 8
     assert sizes["ptb_char", "small"] <= sizes["ptb_char", "paper"] / 20
     assert "text networks have an eighth of the parameters or less" in prose(

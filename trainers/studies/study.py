@@ -23,7 +23,7 @@ import ml_collections
 import tensorflow as tf
 from etils import epath
 
-from keras_trellis.export import cards
+import keras_trellis
 from trainers.data import files
 from trainers.studies import budget, experiments, outcome, search
 from trainers.studies.places import Place
@@ -197,7 +197,11 @@ def _planned(
         "threads": settings.threads,
     }
     shared |= {f"search of {name}": repr(entry) for name, entry in space.items()}
-    record = {"task": config.task, "version": cards.version(), "values": shared}
+    record = {
+        "task": config.task,
+        "version": keras_trellis.__version__,
+        "values": shared,
+    }
     plan = _Plan(config, settings.data_dir, seconds, parameters, space)
     return plan, record | {"data": experiment.checksums()}
 

@@ -9,7 +9,6 @@ import secrets
 import threading
 import time
 from collections.abc import AsyncIterator, Sequence
-from importlib import metadata
 from typing import Any
 
 from fastapi import FastAPI, Request
@@ -23,6 +22,7 @@ from starlette.responses import (
     StreamingResponse,
 )
 
+import keras_trellis
 from keras_trellis.serving.rows import Row
 from keras_trellis.serving.runtime import LanguageModel
 from keras_trellis.serving.server import answers, page, schemas
@@ -66,7 +66,7 @@ def make_app(service: Service, key: str | None, local: bool) -> Guard:
     app = FastAPI(
         title="keras_trellis",
         description=__doc__,
-        version=_package_version(),
+        version=keras_trellis.__version__,
         lifespan=_lifespan(service),
         docs_url=None,  # pages that fetch their scripts from elsewhere
         redoc_url=None,
@@ -82,14 +82,6 @@ def make_app(service: Service, key: str | None, local: bool) -> Guard:
     _add_page(app)
     _describe_errors(app)
     return Guard(app, service.limits, key, local, service.metrics.answered)
-
-
-def _package_version() -> str:
-    """Returns the version of this package."""
-    try:
-        return metadata.version("keras_trellis")
-    except metadata.PackageNotFoundError:  # a checkout that is not installed
-        return "unknown"
 
 
 def _describe_errors(app: FastAPI) -> None:
