@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
-from typing import Any
+import weakref
+from collections.abc import MutableMapping, Sequence
+from typing import Any, NamedTuple
 
 import keras
 from keras import ops
@@ -20,6 +21,15 @@ from keras_trellis.types import Number, State, Tensor
 MEANINGLESS = ("stateful", "go_backwards", "zero_output_for_mask")
 """Arguments of a layer that must be False: with one of them its outputs are no longer one for each
 time step, in order, from its own call."""
+
+
+class _Returns(NamedTuple):
+    sequences: bool
+    state: bool
+
+
+_ALONE: MutableMapping[keras.layers.RNN, _Returns] = weakref.WeakKeyDictionary()
+"""What each layer returned before it became a part, for one that becomes a part once more."""
 
 
 @keras.saving.register_keras_serializable("keras_trellis")
@@ -97,17 +107,17 @@ class RecurrentLayer(SequenceLayer):
         _check(layers)
         if kwargs.get("dtype") is None:
             kwargs["dtype"] = layers[0].dtype_policy
-        last = layers[-1]
+        alone = [_returned_alone(layer) for layer in layers]
         if return_sequences is None:
-            return_sequences = last.return_sequences
+            return_sequences = alone[-1].sequences
         if return_state is None:
-            return_state = last.return_state
+            return_state = alone[-1].state
         super().__init__(
             return_sequences=return_sequences, return_state=return_state, **kwargs
         )
         check_not_stateful(self)
         self.layers, self.skip_input = layers, bool(skip_input)
-        self.output_units = _output_units(last)
+        self.output_units = _output_units(layers[-1])
         for layer in layers:
             layer.return_sequences = layer.return_state = True
 
@@ -186,6 +196,11 @@ class RecurrentLayer(SequenceLayer):
             )
             after += keras.tree.flatten(own)
         return outputs, tuple(after)
+
+
+def _returned_alone(layer: keras.layers.RNN) -> _Returns:
+    flags = _Returns(layer.return_sequences, layer.return_state)
+    return _ALONE.setdefault(layer, flags)
 
 
 def is_recurrent(value: Any) -> bool:

@@ -181,6 +181,8 @@ def test_it_returns_what_the_last_layer_returns_unless_it_is_told(name):
     # As one writes a stack in Keras, whose lower layers return all outputs.
     assert getattr(stack(True, False), name) is False
     assert getattr(stack(False, True), name) is True
+    (part,) = stack(False).layers  # returns all itself now
+    assert getattr(RecurrentLayer(part), name) is False
     for flag in (False, True):
         layer = stack(not flag, **{name: flag})
         assert getattr(layer, name) is flag
