@@ -20,8 +20,7 @@ def _recipe() -> dict:
             dropout=0.4,  # released: the input of the first layer
             layer_dropout=0.25,  # released: between layers
             output_dropout=0.4,  # released
-            # released: DropConnect on what reads the state. The released GRU and IRC-GRU mean to
-            # have it, and have not; Keras's own GRU has none.
+            # released: DropConnect on what reads the state; see `_row`
             weight_dropout=0.25,
             activation_weight=2.0,  # released: AR
             temporal_weight=1.0,  # released: TAR
@@ -93,11 +92,15 @@ SIZES = {
 
 
 def _row(name: str) -> dict:
+    """A row of Table II by the authors' code."""
     layer, layers, embedding, hidden, rate, epochs = _ROWS[name]
     config = _recipe()
     config["model"].update(
         layer=layer, layers=layers, units=hidden, embedding_units=embedding
     )
+    # The released GRU and IRC-GRU mean to have DropConnect, and have not; Keras's own GRU has none.
+    if name in ("gru", "gru_reset_before"):
+        del config["model"]["weight_dropout"]
     config["optimizer"].update(learning_rate=rate)
     config["training"].update(epochs=epochs)
     return config
@@ -161,6 +164,8 @@ def _small_trellis(gate: str) -> dict:
     Its two gates have as many parameters.
     """
     config = _small("trellis")
+    for field in ("layers", "layer_dropout"):
+        del config["model"][field]
     config["model"].update(
         gate=gate, units=256, depth=8, dilation_rate=(1,), output_units=200
     )

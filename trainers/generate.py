@@ -51,6 +51,7 @@ flags.DEFINE_integer(
 )
 _SAMPLING = ("temperature", "top_k", "top_p", "seed")
 OWN = ("prompt", "max_length", *_SAMPLING)
+_TASKS = tuple(registry.by_kind(LanguageTask))
 
 
 def main(argv: list[str]) -> int:
@@ -60,11 +61,11 @@ def main(argv: list[str]) -> int:
 
 def parse_flags(argv: list[str]) -> list[str]:
     """Parses the command line; exits with one line if it is not valid."""
-    return run_flags.parse(argv, _check_flags)
+    return run_flags.parse(argv, _check_flags, _TASKS)
 
 
 def _check_flags() -> None:
-    run_flags.check_named()
+    run_flags.check_named(_TASKS)
     check_language_flags()
     if FLAGS.data_dir is not None:
         raise ValueError("--data_dir has no use here: the run holds its vocabulary")

@@ -33,7 +33,7 @@ from trainers.language import experiment as language_runs
 from trainers.language import models
 from trainers.sequences import experiment as sequence_runs
 from trainers.tasks import config as configs
-from trainers.tasks import registry
+from trainers.tasks import registry, schema
 from trainers.tasks.task import DrawnTask, ImageTask, SeriesTask, Task
 from trainers.training import checkpoints, runs, variables
 from trainers.training.workdir import (
@@ -81,11 +81,12 @@ def parse_flags(argv: list[str]) -> list[str]:
     # Put the preset first, since the last one counts. Tasks of our own have no such preset.
     theirs = config_flags.last_value(argv, "task") not in _others()
     preset = ["--preset=released"] if theirs else []
-    return command.parse([argv[0], *preset, *argv[1:]], _check_flags)
+    return command.parse([argv[0], *preset, *argv[1:]], _check_flags, _theirs())
 
 
 def _check_flags() -> None:
-    command.require("task", "checkpoint", "workdir")
+    command.require_task(_theirs())
+    command.require("checkpoint", "workdir")
     if FLAGS.task in _others():
         raise ValueError(
             f"--task={FLAGS.task} is none of the authors' trellis networks"
@@ -96,12 +97,19 @@ def _check_flags() -> None:
         )
 
 
+def _theirs() -> list[str]:
+    """Returns the tasks that the authors have networks of."""
+    return [name for name in registry.TASKS if name not in _others()]
+
+
 def _others() -> dict[str, Task]:
     """Returns the tasks that the authors have no networks of."""
     return {**registry.by_kind(DrawnTask), **registry.by_kind(SeriesTask)}
 
 
 def _import() -> None:
+    released.check_kind(FLAGS.config)
+    schema.check_read(FLAGS.config)
     path = to_path(FLAGS.workdir)
     checkpoint = to_path(FLAGS.checkpoint)
     files.check_regular(checkpoint, "checkpoint")
@@ -163,7 +171,6 @@ def _write(
 def _language_model(checkpoint: epath.Path, path: epath.Path) -> _Imported:
     del path
     _check_numbering(FLAGS.config)
-    released.check_kind(FLAGS.config)
     source, config = _read(checkpoint, released.language_model)
     corpus = language_runs.load_corpus(config, FLAGS.data_dir)
     types = registry.configured(config).measure.types

@@ -29,8 +29,8 @@ def main(argv: list[str]) -> int:
 
 def parse_flags(argv: list[str]) -> list[str]:
     """Parses the command line; exits with one line if it is not valid."""
-    return command.parse(
-        argv, lambda: run_command.check_own_flags(argv, PROGRAM, ("train",))
+    return run_command.parse(
+        argv, PROGRAM, lambda: run_command.check_flags(argv, PROGRAM, ("train",), {})
     )
 
 

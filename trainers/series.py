@@ -38,7 +38,7 @@ def main(argv: list[str]) -> int:
 
 def parse_flags(argv: list[str]) -> list[str]:
     """Parses the command line; exits with one line if it is not valid."""
-    return command.parse(argv, lambda: _check_flags(argv))
+    return run_command.parse(argv, PROGRAM, lambda: _check_flags(argv))
 
 
 def _check_flags(argv: list[str]) -> None:

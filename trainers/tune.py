@@ -22,7 +22,7 @@ from etils import epath
 from trainers.cli import command, config_file, run_flags
 from trainers.data import files
 from trainers.studies import budget, study
-from trainers.tasks import names, schema
+from trainers.tasks import names, registry, schema
 
 FLAGS = flags.FLAGS
 flags.adopt_module_key_flags(run_flags)
@@ -63,7 +63,8 @@ def parse_flags(argv: list[str]) -> list[str]:
 
 
 def _check_flags(argv: list[str]) -> None:
-    command.require("task", "study")
+    command.require_task(registry.TASKS)
+    command.require("study")
     if FLAGS.workdir:
         raise ValueError("--workdir has no use here: --study is the folder of all runs")
     expected = "a folder on a disk of this machine"

@@ -374,15 +374,15 @@ def main(argv: list[str]) -> int:
 
 def parse_flags(argv: list[str]) -> list[str]:
     """Parses the command line; exits with one line if it is not valid."""
-    return command.parse(argv, _check_flags)
+    return command.parse(argv, _check_flags, _known())
 
 
 def _check_flags() -> None:
-    command.require("task", "reference_dir")
-    known = [*registry.by_kind(LanguageTask), *registry.by_kind(ImageTask)]
-    if FLAGS.task not in known:
+    command.require_task(_known())
+    command.require("reference_dir")
+    if FLAGS.task not in _known():
         raise ValueError(
-            f"--task must be one of {', '.join(known)}. Received: --task={FLAGS.task}"
+            f"--task must be one of {', '.join(_known())}. Received: --task={FLAGS.task}"
         )
     if FLAGS.workdir is not None:
         raise ValueError(
@@ -390,7 +390,14 @@ def _check_flags() -> None:
         )
 
 
+def _known() -> list[str]:
+    """Returns the tasks that the authors' code has too."""
+    return [*registry.by_kind(LanguageTask), *registry.by_kind(ImageTask)]
+
+
 def _verify() -> int:
+    released.check_kind(FLAGS.config)
+    schema.check_read(FLAGS.config)
     config = comparable(FLAGS.config, FLAGS.steps)
     is_images = isinstance(registry.get(config.task), ImageTask)
     theirs, ours = (_image_models if is_images else _text_models)(config)

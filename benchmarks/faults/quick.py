@@ -279,8 +279,9 @@ def _search_quickly():
 
 def config(layer: str) -> dict[str, Any]:
     """Returns the config of a compared model."""
-    values = {**OVERRIDES, "model.layer": layer, "model.dilation_rate": (1,)}
-    return search.apply(configs.load("adding", "small"), values).to_dict()
+    values = {**OVERRIDES, "model.dilation_rate": (1,)}
+    trellis = search.apply(configs.load("adding", "small"), values)
+    return search.apply(trellis, {"model.layer": layer}).to_dict()
 
 
 def flags(*without: str) -> list[str]:

@@ -36,7 +36,8 @@ def parse_flags(argv: list[str]) -> list[str]:
 
 
 def _check_flags() -> None:
-    command.require("task", "output")
+    command.require_task(registry.TASKS)
+    command.require("output")
     if isinstance(registry.TASKS[FLAGS.task], AlgorithmTask):
         raise ValueError(
             "--task must have training data that can be written; those of this task are computed "

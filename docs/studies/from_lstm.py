@@ -24,6 +24,7 @@ from ml_collections import ConfigDict
 from keras_trellis import EquilibriumTrellisLayer, TrellisLM, convert
 from trainers.language import evaluation
 from trainers.language import experiment as language_runs
+from trainers.studies import search
 from trainers.tasks import registry
 from trainers.training import runs
 from trainers.training.experiment import SPLITS
@@ -97,17 +98,15 @@ def _grouped_config(
     config: ConfigDict, lstms: Sequence[keras.layers.Layer]
 ) -> ConfigDict:
     """Returns a copy of the LSTMs' config for their `grouped_layer`."""
-    config = config.copy_and_resolve_references()
-    with config.unlocked():
-        config.model.update(
-            layer="equilibrium",
-            units=len(lstms) * max(lstm.units for lstm in lstms),
-            groups=len(lstms),
-            inject_groups=True,
-            output_units=lstms[-1].units,
-            recurrent_dropout=_HIDDEN,
-        )
-    return config
+    fields = dict(
+        layer="equilibrium",
+        units=len(lstms) * max(lstm.units for lstm in lstms),
+        groups=len(lstms),
+        inject_groups=True,
+        output_units=lstms[-1].units,
+        recurrent_dropout=_HIDDEN,
+    )
+    return search.apply(config, {f"model.{name}": fields[name] for name in fields})
 
 
 def main(argv: Sequence[str]) -> None:

@@ -14,7 +14,6 @@ LEFT_OUT = shutil.ignore_patterns("__pycache__", "testdata", "*.keras", "*.npz")
 TEXT = "A minimal text of a few words , which a small model reads .\n"
 TINY = (
     "--config.model.units=8",
-    "--config.model.depth=2",
     "--config.model.dilation_rate=1",
     "--config.model.output_units=6",
     "--config.model.embedding_units=6",

@@ -78,7 +78,8 @@ def call(monkeypatch, capsys):
 
 def test_a_run_tells_its_bound_and_draws(trained):
     workdir, output = trained
-    assert "40 training images of 28 x 28 x 1; 3,747 parameters, 928 of them" in output
+    assert "DRAW: 3 steps, LSTM decoder of 8 units; 3,747 parameters\n" in output
+    assert "40 training images of 28 x 28 x 1; the decoder has 928 of the" in output
     result = json.loads((workdir / "result.json").read_text())
     score = result["scores"]["test"]["exact"]
     assert score["nats"] == score["reconstruction"] + score["kl"]

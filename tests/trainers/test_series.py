@@ -76,7 +76,7 @@ def test_training_tells_its_data_and_its_result(trained):
     workdir, output = trained
     assert "series: 8 train, 2 validation, 2 test\nclasses: high, low\n" in output
     assert "have an empty cell and are skipped" in output
-    assert "8 training windows of 19 steps, of 8 recordings, 2 channels; 1" in output
+    assert "8 training windows of 19 steps, of 8 recordings, 2 channels; r" in output
     result = json.loads((workdir / "result.json").read_text())
     assert result["summary"] == calls.summary(output)
     score = result["scores"]["test"]["exact"]

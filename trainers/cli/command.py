@@ -7,7 +7,7 @@ import os
 import re
 import signal
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NoReturn
 
 from absl import app, flags, logging
@@ -122,18 +122,23 @@ def _tensorflow_errors(name: str) -> Any:
     return getattr(tensorflow.errors, name) if tensorflow else ()
 
 
-def parse(argv: list[str], check: Callable[[], None] = lambda: None) -> list[str]:
+def parse(
+    argv: list[str],
+    check: Callable[[], None] = lambda: None,
+    tasks: Sequence[str] = (),
+) -> list[str]:
     """Parses a command line and checks it; exits with one line if it is not valid.
 
     Args:
         argv: the command line.
         check: raises an error if the flags do not go together.
+        tasks: the values of `--task` that the command takes; (): all of them.
     """
     try:
         # Read flag files first, since `--task` and `--preset` may be in one.
         argv = _expand_flagfiles(argv)
         # Only commands with `--task` have `--config` fields.
-        rest = _parsed(argv)
+        rest = _parsed(argv, tasks)
         flag_errors.check_paths()
         check()
     except stopping.OutputError:  # from --help
@@ -143,11 +148,12 @@ def parse(argv: list[str], check: Callable[[], None] = lambda: None) -> list[str
     return rest
 
 
-def _parsed(argv: list[str]) -> list[str]:
+def _parsed(argv: list[str], tasks: Sequence[str]) -> list[str]:
     if "task" not in flags.FLAGS:
         return flags.FLAGS(argv)
-    from trainers.cli import config_flags
+    from trainers.cli import config_flags, task_flags
 
+    task_flags.offer(argv, tasks)
     return config_flags.parse(argv)
 
 
@@ -182,15 +188,13 @@ def require(*names: str) -> None:
     """Raises ValueError if one of these flags is missing."""
     for name in names:
         if not flags.FLAGS[name].value:
-            raise ValueError(f"--{name} is missing{_known_tasks(name)}")
+            raise ValueError(f"--{name} is missing")
 
 
-def _known_tasks(name: str) -> str:
-    if name != "task":
-        return ""
-    from trainers.tasks import registry
-
-    return f"; expected one of {', '.join(registry.TASKS)}"
+def require_task(tasks: Iterable[str]) -> None:
+    """Raises ValueError if `--task` is missing; the message has the tasks."""
+    if not flags.FLAGS["task"].value:
+        raise ValueError(f"--task is missing; expected one of {', '.join(tasks)}")
 
 
 def fail(message: str, status: Status) -> Status:

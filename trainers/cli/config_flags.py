@@ -2,8 +2,8 @@
 
 import re
 import sys
-from collections.abc import Iterable, Sequence
-from typing import Any
+from collections.abc import Collection, Iterable, Sequence
+from typing import Any, NamedTuple
 
 import ml_collections
 from absl import flags
@@ -13,8 +13,8 @@ from ml_collections import config_flags
 from trainers.data.files import exists
 from trainers.data.stores import to_path
 from trainers.tasks import config as configs
-from trainers.tasks import schema
-from trainers.tasks.names import flatten, unknown
+from trainers.tasks import schema, unread
+from trainers.tasks.names import Values, flatten, nested, unknown
 from trainers.training import workdir
 
 _OVERRIDE = re.compile(r"--?(?:no)?config\.([^=]*)")
@@ -67,12 +67,27 @@ for _kind, _number in ((int, flags.IntegerParser()), (float, flags.FloatParser()
 config_flags.register_flag_parser(parser=_TupleParser())(tuple)
 
 
+class _Named(NamedTuple):
+    """The config that a command line names, without its changes.
+
+    Attributes:
+        config: the config.
+        former: the values that may stay behind when a change leaves nothing that reads them.
+    """
+
+    config: ml_collections.ConfigDict
+    former: Values
+
+
 def define_flag(
     argv: Sequence[str], flag_values: flags.FlagValues = flags.FLAGS
-) -> None:
+) -> Values:
     """Defines `--config.FIELD` flags for the task and preset, or the file, that `argv` names.
 
     It defines nothing without `--task` or `--config_file`, since there is no config.
+
+    Returns:
+        the values that may stay behind when a change leaves nothing that reads them.
 
     Raises:
         ValueError: the task, the preset or a field is unknown; the message has the nearest name. Or
@@ -80,17 +95,18 @@ def define_flag(
         OSError: the file cannot be read.
     """
     fields = overridden(argv)
-    config = _named(argv, flag_values)
-    if config is None:
+    named = _named(argv, flag_values)
+    if named is None:
         if fields:
             raise ValueError(
                 f"--config.{fields[0]} was given without --task, whose field it is"
             )
-        return
-    _check_fields(fields, flatten(config))
+        return {}
+    _check_fields(fields, flatten(named.config))
     config_flags.DEFINE_config_dict(
-        "config", config, "", flag_values=flag_values, sys_argv=list(argv)
+        "config", named.config, "", flag_values=flag_values, sys_argv=list(argv)
     )
+    return named.former
 
 
 def _check_fields(fields: Iterable[str], known: Iterable[str]) -> None:
@@ -104,10 +120,8 @@ def _check_fields(fields: Iterable[str], known: Iterable[str]) -> None:
             raise ValueError(unknown("--config field", field, known))
 
 
-def _named(
-    argv: Sequence[str], flag_values: flags.FlagValues
-) -> ml_collections.ConfigDict | None:
-    """Returns the config that a command line names, without its changes."""
+def _named(argv: Sequence[str], flag_values: flags.FlagValues) -> _Named | None:
+    """Returns the config that a command line names."""
     task, preset = (last_value(argv, name) for name in ("task", "preset"))
     file = last_value(argv, "config_file") if "config_file" in flag_values else None
     trains = "workdir" in flag_values and last_value(argv, "mode") in (None, "train")
@@ -116,11 +130,11 @@ def _named(
     if task is None:
         return None
     if not trains:
-        return configs.load(task, preset)
+        return _new(configs.load(task, preset), overridden(argv))
     if saved := _run_config(argv, task, preset or configs.first_preset(task)):
         return saved
     say_renamed(task, preset)
-    return configs.load(task, preset)
+    return _new(configs.load(task, preset), overridden(argv))
 
 
 def say_renamed(task: str, preset: str | None) -> None:
@@ -134,9 +148,13 @@ def say_renamed(task: str, preset: str | None) -> None:
         )
 
 
-def _from_file(
-    argv: Sequence[str], file: str, trains: bool
-) -> ml_collections.ConfigDict:
+def _new(config: ml_collections.ConfigDict, given: Collection[str]) -> _Named:
+    """Returns the config of a new run: what its own layer reads goes with the layer."""
+    read = unread.read(flatten(config))
+    return _Named(config, {name: read[name] for name in read if name not in given})
+
+
+def _from_file(argv: Sequence[str], file: str, trains: bool) -> _Named:
     """Returns the config of `--config_file`, with the values of the run it goes on with."""
     task, preset = (last_value(argv, name) for name in ("task", "preset"))
     config = configs.read(file)
@@ -147,17 +165,15 @@ def _from_file(
     if task not in (None, config.task):
         raise ValueError(f"--task={task} is not that of {file}, {config.task}")
     if trains and (saved := _run_config(argv, config.task, config.preset)):
-        return configs.read(file, flatten(saved))
-    return config
+        return saved._replace(config=configs.read(file, flatten(saved.config)))
+    return _new(config, overridden(argv))
 
 
-def _run_config(
-    argv: Sequence[str], task: str, preset: str
-) -> ml_collections.ConfigDict | None:
+def _run_config(argv: Sequence[str], task: str, preset: str) -> _Named | None:
     """Returns the config of the run that a command goes on with, or None if it begins one.
 
     A preset may have changed since the run began, and what the user gave to an earlier command
-    holds for the run.
+    holds for the run. Earlier releases took values that nothing reads; given again, they still go.
     """
     given = last_value(argv, "workdir")
     path = to_path(given) if given else default_path(task, preset)
@@ -167,7 +183,10 @@ def _run_config(
     if (saved.get("task"), saved.get("preset")) != (task, preset):
         return None
     try:
-        return configs.locked(configs.upgrade(flatten(saved)))
+        values = flatten(saved)
+        return _Named(
+            configs.locked(configs.upgrade(values)), configs.completed(values)
+        )
     except ValueError as error:
         raise ValueError(f"{path / workdir.CONFIG}: {error}") from error
 
@@ -189,7 +208,7 @@ def parse(
             message names the field, the value and what was expected.
         flags.Error: any other mistake in the flags.
     """
-    define_flag(argv, flag_values)
+    former = define_flag(argv, flag_values)
     try:
         rest = flag_values(argv)
     except flags.IllegalFlagValueError as error:
@@ -199,7 +218,10 @@ def parse(
         raise ValueError(_wrong_type(flag_values, match[1], match[2])) from error
     if "config" in flag_values:
         config: Any = flag_values["config"].value
-        schema.check_fields(flatten(config))
+        values = flatten(config)
+        schema.check_fields(values)
+        behind = unread.left_behind(values, former)
+        config.update(nested(schema.defaults_of(values, behind)))
         _check_schedule(config, overridden(argv))
         flag_values["task"].value = config.task  # that of the file, if there is one
     return rest

@@ -74,6 +74,11 @@ _FLAG_MODES = {
 }
 
 
+def parse(argv: list[str], program: str, check: Callable[[], None]) -> list[str]:
+    """Parses the command line of a command that trains; `program` is its name."""
+    return command.parse(argv, check, registry.trained_by(program))
+
+
 def check_flags(
     argv: list[str],
     program: str,
@@ -96,14 +101,14 @@ def check_flags(
         raise ValueError(names.unknown("--mode", FLAGS.mode, modes))
     _check_mode({**_FLAG_MODES, **flag_modes})
     if FLAGS.mode == _TRAIN:
-        command.require("task")
+        command.require_task(registry.trained_by(program))
         schema.check(FLAGS.config)
         _check_epochs(FLAGS.config.training, config_flags.overridden(argv))
     elif fields := config_flags.overridden(argv):
         raise ValueError(
             f"--config.{fields[0]} has no use in --mode={FLAGS.mode}: the workdir's config holds"
         )
-    run_flags.check_named()
+    run_flags.check_named(registry.trained_by(program))
     if FLAGS.task:
         _check_task(program, FLAGS.task)
     if FLAGS.mode == _TRAIN:
@@ -119,18 +124,6 @@ def _check_epochs(training: Any, given: Sequence[str]) -> None:
             f"not the length of the run, which is config.training.steps={training.steps}; give "
             "--config.training.steps too, where 0 trains for so many epochs"
         )
-
-
-def check_own_flags(argv: list[str], program: str, modes: Iterable[str]) -> None:
-    """Checks the flags of a command with tasks of its own, as `check_flags` does.
-
-    Raises:
-        ValueError: as there. If --task is missing, the message names the command's tasks.
-    """
-    if not (FLAGS.task or FLAGS.workdir):
-        known = ", ".join(registry.trained_by(program))
-        raise ValueError(f"--task is missing; expected one of {known}")
-    check_flags(argv, program, modes, {})
 
 
 def _check_workers(program: str) -> None:

@@ -1,7 +1,7 @@
 """The flags that name a run, and the run that they name."""
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 
 import ml_collections
 from absl import flags
@@ -16,7 +16,9 @@ FLAGS = flags.FLAGS
 
 flags.DEFINE_string("task", None, f"The task: one of {', '.join(registry.TASKS)}.")
 flags.DEFINE_string(
-    "preset", None, "The preset of the task. Default: the task's first preset."
+    "preset",
+    None,
+    "The preset of the task; `list` prints those of --task. Default: the task's first preset.",
 )
 flags.DEFINE_string("data_dir", None, "The folder of the task's data files.")
 flags.DEFINE_string(
@@ -50,15 +52,17 @@ def trained_run() -> tuple[epath.Path, ml_collections.ConfigDict]:
     return path, config
 
 
-def parse(argv: list[str], check: Callable[[], None]) -> list[str]:
+def parse(
+    argv: list[str], check: Callable[[], None], tasks: Sequence[str] = ()
+) -> list[str]:
     """Parses the command line like `command.parse`, and refuses `--config` fields."""
     if fields := config_flags.overridden(argv):
         message = f"--config.{fields[0]} has no use here: --workdir says which run"
         sys.exit(command.fail(message, command.Status.REFUSED))
-    return command.parse(argv, check)
+    return command.parse(argv, check, tasks)
 
 
-def check_named() -> None:
-    """Raises ValueError if the flags name no run."""
+def check_named(tasks: Iterable[str] = registry.TASKS) -> None:
+    """Raises ValueError if the flags name no run; the message has the tasks."""
     if not FLAGS.workdir:
-        command.require("task")
+        command.require_task(tasks)

@@ -66,8 +66,8 @@ class DrawingExperiment(ExamplesExperiment):
         decoder = model.decoder_cell.count_params()
         size = " x ".join(map(str, self._shape))
         return (
-            f"{self._data.count:,} training images of {size}; "
-            f"{runs.parameters(model):,} parameters, {decoder:,} of them the decoder's"
+            f"{self._data.count:,} training images of {size}; the decoder has {decoder:,} of the "
+            "parameters"
         )
 
     def complete(self, scores: Scores, task: Any, check: Check) -> Scores:

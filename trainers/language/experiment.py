@@ -104,10 +104,10 @@ class LanguageExperiment(Experiment):
         keep_corpus(path, self._corpus)
 
     def introduction(self, model: keras.Model) -> str:
-        """Returns a line on the text and the model."""
+        """Returns a line on the text."""
         return (
             f"{len(self._corpus.train):,} training {self._measure.counted}, "
-            f"{self._words:,} {self._measure.types}; {runs.parameters(model):,} parameters"
+            f"{self._words:,} {self._measure.types}"
         )
 
     def score_split(self, task: Any, split: str, check: Check) -> ByProtocol:

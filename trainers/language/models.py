@@ -87,11 +87,10 @@ def need(config: ConfigDict, vocabulary_size: int) -> memory.Need:
 
 def check_vocabulary(model: ConfigDict, size: int) -> None:
     """Raises ValueError if the group `model` names words that a vocabulary does not have."""
-    cutoffs = model.adaptive.cutoffs
-    if model.head == "adaptive" and cutoffs[-1] >= size:
+    if model.head == "adaptive" and model.adaptive.cutoffs[-1] >= size:
         raise ValueError(
             f"`config.model.adaptive.cutoffs` must be below the vocabulary's size, {size}. "
-            f"Received: config.model.adaptive.cutoffs={cutoffs}"
+            f"Received: config.model.adaptive.cutoffs={model.adaptive.cutoffs}"
         )
     untrained = model.untrained_input_id or 0
     if not -size <= untrained < size:

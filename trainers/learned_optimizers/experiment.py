@@ -87,9 +87,8 @@ class MetaExperiment(ExamplesExperiment):
         """Returns a line on what is optimized, and the network."""
         size = self._optimizees["train"].size
         return (
-            f"{modeling.draws(self._config)} x {size:,} coordinates at once; "
-            f"{runs.parameters(model):,} parameters, {model.cells[-1].count_params():,} of "
-            "them in the last cell"
+            f"{modeling.draws(self._config)} x {size:,} coordinates at once; the last cell has "
+            f"{model.cells[-1].count_params():,} of the parameters"
         )
 
     def complete(self, scores: Scores, task: Any, check: Check) -> Scores:

@@ -10,7 +10,15 @@ from ml_collections import ConfigDict
 from trainers.baselines import tcn, transformer
 from trainers.baselines.causal import CausalLayer
 from trainers.models.fields import COUNT, Rule, Values
-from trainers.models.kinds import Activations, Batch, Kind, offset, widths
+from trainers.models.kinds import (
+    SETTINGS,
+    Activations,
+    Batch,
+    Kind,
+    offset,
+    stacked,
+    widths,
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -35,6 +43,8 @@ class Fields:
 
 class Causal(Kind):
     """A `CausalLayer` of blocks; a kind defines them by `blocks`."""
+
+    own: tuple[str, ...] = ("recurrent_dropout", *SETTINGS)
 
     def build(self, model: ConfigDict, outputs: int, **settings: Any) -> CausalLayer:
         """Returns the layer; its blocks have no recurrent kernel that an initializer is for."""
@@ -62,7 +72,7 @@ class Causal(Kind):
 class Temporal(Causal):
     """`config.model.depth` residual blocks of a TCN, the last as wide as the outputs."""
 
-    own: tuple[str, ...] = ("depth", "dilation_rate", "kernel_size")
+    own = (*Causal.own, "depth", "dilation_rate", "kernel_size")
 
     def blocks(
         self, model: ConfigDict, outputs: int, seed: int | None, kernels: dict[str, Any]
@@ -83,6 +93,10 @@ class Temporal(Causal):
             blocks.append(block)
         return blocks
 
+    def network(self, model: ConfigDict, outputs: int) -> str:
+        """Returns in words how many blocks there are."""
+        return f"TCN: {stacked('block', widths(model.depth, model.units, outputs))}"
+
     def activations(self, model: ConfigDict, batch: Batch) -> Activations:
         """Counts of each block its input with the past, and what ReLU returns.
 
@@ -96,7 +110,7 @@ class Temporal(Causal):
 class Attention(Causal):
     """`config.model.layers` causal Transformer blocks between two dense layers."""
 
-    own: tuple[str, ...] = ("layers",)
+    own = (*Causal.own, "layers", "transformer")
 
     def blocks(
         self, model: ConfigDict, outputs: int, seed: int | None, kernels: dict[str, Any]
@@ -119,6 +133,10 @@ class Attention(Causal):
             transformer.DenseBlock(outputs, normalize=True, name="outputs", **kernels)
         )
         return blocks
+
+    def network(self, model: ConfigDict, outputs: int) -> str:
+        """Returns in words how many blocks there are."""
+        return f"Transformer: {stacked('block', [model.units] * model.layers)}"
 
     def activations(self, model: ConfigDict, batch: Batch) -> Activations:
         """Counts dense layers, and the scores of each head before and after their softmax."""

@@ -6,6 +6,7 @@ from collections.abc import Callable
 import keras
 
 from keras_trellis import recurrent
+from trainers.models.kinds import class_name
 
 CELLS: dict[str, Callable[..., keras.layers.Layer]] = {
     "lstm": keras.layers.LSTMCell,
@@ -16,3 +17,8 @@ CELLS: dict[str, Callable[..., keras.layers.Layer]] = {
     "ihc_lstm_projected": functools.partial(recurrent.IHCLSTMCell, projected=True),
 }
 """Each takes its number of units. A new one is an entry here."""
+
+
+def cell_name(cell: str) -> str:
+    """Returns a cell in words, such as "LSTM"."""
+    return class_name(CELLS[cell]).replace("Cell", "")

@@ -40,6 +40,20 @@ class Field(NamedTuple):
     kind: type = int
 
 
+class Condition(NamedTuple):
+    """When a field is read that is not always read.
+
+    Attributes:
+        field: the dotted name of the field.
+        chooser: that of the field which decides.
+        values: its values with which the field is read.
+    """
+
+    field: str
+    chooser: str
+    values: tuple[str, ...]
+
+
 def integer(least: int, most: int = _LARGEST) -> Field:
     """Returns the field of an integer."""
     end = " and below 2**31" if most == _LARGEST else f" and at most {most}"

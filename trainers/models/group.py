@@ -1,4 +1,4 @@
-"""The group `model` of every task; layers and heads ignore what they do not have."""
+"""The group `model` of every task; `trainers.tasks.unread` knows what reads each of its fields."""
 
 import dataclasses
 from typing import Annotated

@@ -44,6 +44,10 @@ class Activations(NamedTuple):
     about: int
 
 
+SETTINGS = ("dropout", "initial_deviation")
+"""The fields of `config.model` that `build` has of its settings; most kinds read both."""
+
+
 class Kind:
     """A kind of layer.
 
@@ -53,13 +57,15 @@ class Kind:
         gated: whether `config.model.gate` chooses its gate.
         is_keras: whether its loop over time is Keras's own.
         square: whether its inputs must have as many channels as its outputs.
-        own: the fields of `config.model` that this kind has, and some other kind ignores.
+        own: the fields of `config.model` that this kind reads, and some other kind does not.
+        untuned: those of them that a study leaves as they are.
     """
 
     gated: bool = False
     is_keras: bool = False
     square: bool = False
     own: tuple[str, ...] = ()
+    untuned: tuple[str, ...] = ()
 
     def build(self, model: ConfigDict, outputs: int, **settings: Any) -> Any:
         """Returns the layer; its outputs have `outputs` channels.
@@ -71,6 +77,15 @@ class Kind:
                 `model.initial_deviation` is given.
         """
         raise NotImplementedError
+
+    def network(self, model: ConfigDict, outputs: int) -> str:
+        """Returns in words what a config with this kind trains, and how large it is.
+
+        Args:
+            model: the group `model` of the config.
+            outputs: channels of the outputs.
+        """
+        return f"{model.layer}: {outputs} units"
 
     def parameters(self, model: ConfigDict, inputs: int, outputs: int) -> int:
         """Returns the number of its parameters, for `inputs` channels of input."""
@@ -92,11 +107,6 @@ class Kind:
             values: all of the config, by dotted names.
         """
         yield from without_levels(values)
-        own = (
-            f"config.model.layer={values['model.layer']!r}, which has a gate of its own"
-        )
-        expected = f"'lstm', its default, with {own}"
-        yield values["model.gate"] != "lstm", "model.gate", expected, "model.layer"
 
 
 def count_parameters(
@@ -137,11 +147,33 @@ def _count(
 def without_levels(values: Values) -> Iterator[Rule]:
     """Yields what a layer refuses that has no outputs of inner levels."""
     layer = f"config.model.layer={values['model.layer']!r}"
-    expected = f"0 with {layer}, which has no levels"
-    weight = values["model.auxiliary_weight"]
-    yield weight, "model.auxiliary_weight", expected, "model.layer"
     expected = f"() with {layer}, whose levels cannot be fewer"
     yield values["training.depths"], "training.depths", expected, "model.layer"
+
+
+def class_name(make: Callable[..., Any]) -> str:
+    """Returns the name of a class, with the options of a `functools.partial`."""
+    options = getattr(make, "keywords", {})
+    names = [getattr(make, "func", make).__name__]
+    names += [f"{name}={value}" for name, value in options.items()]
+    return ", ".join(names)
+
+
+def stacked(part: str, channels: Sequence[int]) -> str:
+    """Returns parts of a stack in words, such as "2 layers of 283 and 200 units".
+
+    Args:
+        part: what it is a stack of, such as "layer".
+        channels: the units of each part.
+    """
+    *lower, top = channels if len({*channels}) > 1 else channels[:1]
+    units = " and ".join([", ".join(map(str, lower))] * bool(lower) + [str(top)])
+    return f"{counted(len(channels), part)} of {units} units"
+
+
+def counted(count: int, noun: str) -> str:
+    """Returns a number with its noun, such as "2 layers"."""
+    return f"{count} {noun}{'s' * (count != 1)}"
 
 
 def widths(count: int, units: int, outputs: int) -> list[int]:

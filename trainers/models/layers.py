@@ -9,7 +9,7 @@ from ml_collections import ConfigDict
 
 from keras_trellis import recurrent
 from trainers.models.blocks import Attention, Temporal
-from trainers.models.kinds import Kind
+from trainers.models.kinds import Kind, class_name
 from trainers.models.recurrent import Gated, Grid, Recurrent, Tensorized
 from trainers.models.trellis import Equilibrium, Trellis
 
@@ -24,7 +24,7 @@ class Built(Kind):
             and `name`, as a `SequenceLayer`. The layers in it have names of their own: numbers that
             Keras counts would differ from one building to the next, and with them the paths in
             checkpoints.
-        *fields: the fields of `config.model` that it takes, and some other kind ignores.
+        *fields: the fields of `config.model` that it takes, and some other kind does not.
     """
 
     def __init__(self, layer: Callable[..., keras.layers.Layer], *fields: str) -> None:
@@ -38,6 +38,10 @@ class Built(Kind):
         return self._layer(
             outputs, **own, seed=seed, dtype=settings["dtype"], name="trellis"
         )
+
+    def network(self, model: ConfigDict, outputs: int) -> str:
+        """Returns in words which class the layer has."""
+        return f"{class_name(self._layer)}: {outputs} units"
 
 
 LAYERS: dict[str, Kind] = {

@@ -23,7 +23,17 @@ from trainers.models.fields import (
     one_of,
     or_none,
 )
-from trainers.models.kinds import Activations, Batch, Kind, offset, widths
+from trainers.models.kinds import (
+    SETTINGS,
+    Activations,
+    Batch,
+    Kind,
+    class_name,
+    counted,
+    offset,
+    stacked,
+    widths,
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -68,7 +78,7 @@ class Recurrent(Kind):
     """
 
     is_keras = True
-    own: tuple[str, ...] = ("layers", "layer_dropout")
+    own: tuple[str, ...] = ("layers", "layer_dropout", "recurrent_dropout", *SETTINGS)
 
     def __init__(
         self,
@@ -91,6 +101,12 @@ class Recurrent(Kind):
             if model.layer_dropout is not None:
                 settings["dropout"] = model.layer_dropout
         return RecurrentLayer(layers, skip_input=self._skip_input, name="trellis")
+
+    def network(self, model: ConfigDict, outputs: int) -> str:
+        """Returns in words how many layers there are, and of which class."""
+        layers = stacked("layer", widths(model.layers, model.units, outputs))
+        reads = ", each of which reads the input" if self._skip_input else ""
+        return f"{class_name(self._layer)}: {layers}{reads}"
 
     def _arguments(self, model: ConfigDict) -> dict[str, Any]:
         return {"recurrent_dropout": model.recurrent_dropout}
@@ -146,7 +162,7 @@ class Gated(Recurrent):
 class Grid(Recurrent):
     """`config.model.layers` Grid LSTM blocks of one set of weights, all as wide as the outputs."""
 
-    own = ("layers",)
+    own = ("layers", "initial_deviation")
 
     def __init__(self) -> None:
         super().__init__(keras.layers.RNN, blocks=8)
@@ -160,8 +176,12 @@ class Grid(Recurrent):
         layer = keras.layers.RNN(cell, name="layer_1", dtype=model.dtype)
         return RecurrentLayer([layer], name="trellis")
 
+    def network(self, model: ConfigDict, outputs: int) -> str:
+        """Returns in words how many blocks there are."""
+        return f"Grid LSTM: {stacked('block', [outputs] * model.layers)}"
+
     def rules(self, values: Values) -> Iterator[Rule]:
-        """Yields what is refused of its channels and its dropout, too."""
+        """Yields what is refused of its channels, too."""
         yield from super().rules(values)
         outputs = values["model.output_units"] or values["model.embedding_units"]
         width = outputs or values["model.units"]
@@ -169,12 +189,6 @@ class Grid(Recurrent):
             f"{width}, the channels of the outputs: all blocks of a grid are alike"
         )
         yield values["model.units"] != width, "model.units", expected
-        dropped = ["model.recurrent_dropout", "model.weight_dropout"]
-        if values["model.embedding_units"]:  # else the model drops the inputs
-            dropped.append("model.dropout")
-        for name in dropped:
-            expected = "0 with config.model.layer='grid_lstm', which drops nothing"
-            yield values[name], name, expected
 
 
 _OF_GRID = ("kernel_initializer", "dtype")
@@ -183,11 +197,19 @@ _OF_GRID = ("kernel_initializer", "dtype")
 class Tensorized(Gated):
     """`config.model.layers` tensorized LSTMs of `config.model.units` channels a place."""
 
+    own = (*Gated.own, "tensorized")
+
     def __init__(self) -> None:
         super().__init__(recurrent.TensorizedLSTM, blocks=4)
 
     def _arguments(self, model: ConfigDict) -> dict[str, Any]:
         return super()._arguments(model) | model.tensorized.to_dict()
+
+    def network(self, model: ConfigDict, outputs: int) -> str:
+        """Returns in words how many places there are, too."""
+        places = model.tensorized.size ** (model.tensorized.rank - 1)
+        layers = super().network(model, outputs)
+        return f"{layers} at each of {counted(places, 'place')}"
 
     def activations(self, model: ConfigDict, batch: Batch) -> Activations:
         """Counts the same at each place, and what it reads."""
@@ -196,13 +218,6 @@ class Tensorized(Gated):
         places, taps = cell.grid.places, cell.grid.taps
         read = batch.positions * model.layers * taps * (model.units + 2)
         return Activations(places * least, places * (about + read))
-
-    def rules(self, values: Values) -> Iterator[Rule]:
-        """Yields what is refused of its cell, too."""
-        yield from super().rules(values)
-        name = "model.tensorized.channel_normalization"
-        nothing = values["model.tensorized.cell"] == "rnn" and values[name]
-        yield nothing, name, "False with config.model.tensorized.cell='rnn'"
 
 
 def _square_rules(values: Values) -> Iterator[Rule]:

@@ -18,11 +18,17 @@ from trainers.models.fields import (
     Values,
     one_of,
 )
-from trainers.models.kinds import Activations, Batch, Kind, without_levels
+from trainers.models.kinds import (
+    SETTINGS,
+    Activations,
+    Batch,
+    Kind,
+    counted,
+    without_levels,
+)
 
-# The fields of `config.model` that are arguments of both layers.
+# The fields of `config.model` that are arguments of both layers, as its units are.
 _SHARED_FIELDS = (
-    "units",
     "gate",
     "kernel_size",
     "dilation_rate",
@@ -73,7 +79,14 @@ class Trellis(Kind):
     """`TrellisLayer`, and `EquilibriumTrellisLayer` with one turn of its levels."""
 
     gated = True
-    own: tuple[str, ...] = ("depth", "dilation_rate", "kernel_size", "weight_dropout")
+    own: tuple[str, ...] = (
+        *_SHARED_FIELDS,
+        *SETTINGS,
+        "depth",
+        "auxiliary_every",
+        "auxiliary_from",
+        "auxiliary_weight",
+    )
 
     def build(self, model: ConfigDict, outputs: int, **settings: Any) -> Any:
         """Returns a `TrellisLayer`."""
@@ -81,8 +94,15 @@ class Trellis(Kind):
             depth=model.depth, **self._arguments(model, outputs), **settings
         )
 
+    def network(self, model: ConfigDict, outputs: int) -> str:
+        """Returns in words how many levels there are, and of which gate."""
+        levels = f"{counted(model.depth, 'level')} of {model.units} units"
+        gate = "" if model.gate == "lstm" else f", gate {model.gate}"
+        groups = "" if model.groups == 1 else f", {model.groups} groups"
+        return f"trellis network: {levels}{gate}{groups}"
+
     def _arguments(self, model: ConfigDict, outputs: int) -> dict[str, Any]:
-        fields = {name: model[name] for name in _SHARED_FIELDS}
+        fields = {name: model[name] for name in ("units", *_SHARED_FIELDS)}
         return {**fields, "output_units": outputs, "name": "trellis"}
 
     def activations(self, model: ConfigDict, batch: Batch) -> Activations:
@@ -104,9 +124,8 @@ class Trellis(Kind):
         return model.depth
 
     def rules(self, values: Values) -> Iterator[Rule]:
-        """Yields what is refused of its levels, its gate and its channels."""
+        """Yields what is refused of its levels and its channels."""
         yield from self._level_rules(values)
-        yield from _gate_rules(values)
         yield from _channel_rules(values)
 
     def _level_rules(self, values: Values) -> Iterator[Rule]:
@@ -129,12 +148,25 @@ class Trellis(Kind):
 class Equilibrium(Trellis):
     """`EquilibriumTrellisLayer`: it needs the memory of one turn of its levels."""
 
-    own: tuple[str, ...] = ("weight_dropout",)
+    own = (*_SHARED_FIELDS, *SETTINGS, "equilibrium")
+    # With other values it is no stack of recurrent layers.
+    untuned = ("dilation_rate", "kernel_size")
 
     def build(self, model: ConfigDict, outputs: int, **settings: Any) -> Any:
         """Returns an `EquilibriumTrellisLayer`."""
         arguments = self._arguments(model, outputs) | model.equilibrium.to_dict()
         return EquilibriumTrellisLayer(**arguments, **settings)
+
+    def network(self, model: ConfigDict, outputs: int) -> str:
+        """Returns in words which recurrent layers its groups are."""
+        units = f"{model.units} units"
+        if model.kernel_size != 2 or model.dilation_rate != (1,):
+            return f"equilibrium trellis network: {units}, groups={model.groups}"
+        name = "LSTM" if model.gate == "lstm" else f"{model.gate} layer"
+        layers = counted(model.groups, name if model.groups == 1 else f"stacked {name}")
+        every = "both" if model.groups == 2 else "all"
+        reads = f" that {every} read the input" if model.inject_groups else ""
+        return f"{layers}{reads} (equilibrium, groups={model.groups}): {units} in all"
 
     def activations(self, model: ConfigDict, batch: Batch) -> Activations:
         """Estimates the same for the last output: the levels have to settle at each step."""
@@ -145,14 +177,6 @@ class Equilibrium(Trellis):
 
     def _level_rules(self, values: Values) -> Iterator[Rule]:
         return without_levels(values)
-
-
-def _gate_rules(values: Values) -> Iterator[Rule]:
-    gate = values["model.gate"]
-    forgets = gates.NAMES[gate].forget_block is not None
-    expected = f"False with config.model.gate={gate!r}, which has no forget block"
-    drops = values["model.unit_forget_bias"] and not forgets
-    yield drops, "model.unit_forget_bias", expected, "model.gate"
 
 
 def _channel_rules(values: Values) -> Iterator[Rule]:

@@ -87,8 +87,7 @@ class SequenceExperiment(ExamplesExperiment):
         """Returns lines on the data and the model; warns if it cannot see all time steps."""
         steps = self._shape[0]
         reach = models.sequence_layer(model).receptive_field
-        line = f"{self._data.summary} of {steps:,} steps; "
-        line += f"{runs.parameters(model):,} parameters"
+        line = f"{self._data.summary} of {steps:,} steps"
         if "validation" not in self.splits:
             line += "; no validation images, so that the last epoch is kept"
         if reach is None:

@@ -21,8 +21,8 @@ from trainers.data import files
 from trainers.models.layers import TRELLIS
 from trainers.studies import budget, experiments, places, search, streaming, study
 from trainers.tasks import config as configs
-from trainers.tasks import registry
-from trainers.tasks.names import flatten, unknown
+from trainers.tasks import registry, schema
+from trainers.tasks.names import flatten, nested, unknown
 from trainers.tasks.task import DrawnTask
 from trainers.training import hold, schedules, stopping
 from trainers.training.workdir import RESTORE, RESULT, WorkdirError, read_record
@@ -110,9 +110,10 @@ def starting_config(
 
     Raises:
         ValueError: the preset is unknown, or its layer is not in `TRELLIS`, or the task has no
-            settings for the model.
+            settings for the model; or a config that replaces the preset is not valid.
     """
     if given := settings.given.get((task, model)):
+        schema.check(given)
         return given
     config = configs.load(task, settings.preset)
     if config.model.layer not in TRELLIS:
@@ -301,7 +302,7 @@ def _record(settings: Settings, task: str, seconds: float) -> dict[str, Any]:
     given = {}
     for name in settings.models:
         if config := settings.given.get((task, name)):
-            given[name] = config.to_dict()
+            given[name] = _upgraded(config.to_dict())
     record = {
         "models": list(settings.models),
         "seconds": seconds,
@@ -325,8 +326,9 @@ def _read(folder: epath.Path, record: Mapping[str, Any]) -> Plan | None:
     saved = read_record(folder / _PLAN, {"record": dict, "models": dict})
     if saved is None:
         return None
+    former = _in_todays_form(saved["record"])
     for name, value in record.items():
-        if (was := saved["record"].get(name)) != value:
+        if (was := former.get(name)) != value:
             raise WorkdirError(
                 f"{folder} holds a comparison with another --{name}: {was} there, {value} here; "
                 "give that value, or choose another --output"
@@ -338,6 +340,22 @@ def _read(folder: epath.Path, record: Mapping[str, Any]) -> Plan | None:
         raise WorkdirError(
             f"{folder / _PLAN} is damaged: {error}. {restore}"
         ) from error
+
+
+def _in_todays_form(record: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Returns the record of any release's plan, without what its configs had for nobody."""
+    given = record.get("config_files")
+    if not isinstance(given, Mapping):
+        return record
+    given = {
+        name: _upgraded(config) if isinstance(config, Mapping) else config
+        for name, config in given.items()
+    }
+    return {**record, "config_files": files.json_value(given)}
+
+
+def _upgraded(config: Mapping[str, Any]) -> dict[str, Any]:
+    return nested(configs.upgrade(flatten(config)))
 
 
 def _model(fields: Mapping[str, Any]) -> Model:
@@ -494,8 +512,7 @@ def _train_seed(
         WorkdirError: the command failed in another way.
     """
     file, log = folder / "config.json", folder / f"{seed}.log"
-    if not files.exists(file):
-        files.write_json(file, config.to_dict())
+    files.write_json(file, config.to_dict())  # an earlier release may have left another
     title = f"{config.task}, {config.model.layer}, seed {seed}"
     workdir = folder / f"{seed}"
     print(f"{title}: in {workdir}", flush=True)

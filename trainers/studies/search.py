@@ -10,7 +10,7 @@ import ml_collections
 
 from trainers.models.layers import LAYERS
 from trainers.tasks import config as configs
-from trainers.tasks import registry, schema
+from trainers.tasks import registry, schema, unread
 from trainers.tasks.names import flatten, unknown
 from trainers.tasks.search import Choice, Integers, Search, Space
 
@@ -35,11 +35,11 @@ def space(
     """
     if config.task not in registry.TASKS:
         raise ValueError(f"--task={config.task} cannot be searched: it has no space")
-    ignored = {f"model.{field}" for kind in LAYERS.values() for field in kind.own}
-    ignored -= {f"model.{field}" for field in LAYERS[config.model.layer].own}
-    if LAYERS[config.model.layer].square:
-        ignored.add("model.units")  # which other fields would have to follow
     values, whole = flatten(config), registry.get(config.task).search
+    layer = LAYERS[config.model.layer]
+    ignored = {*unread.unread(values), *(f"model.{field}" for field in layer.untuned)}
+    if layer.square:
+        ignored.add("model.units")  # which other fields would have to follow
     return {
         name: _with_own(values, name, entry)
         for name, entry in whole.items()
@@ -158,10 +158,15 @@ def apply(
 ) -> ml_collections.ConfigDict:
     """Returns a config with other values of some fields.
 
+    What a layer of other values does not read stays behind.
+
     Raises:
         ValueError: a value is not valid, or values do not go together.
     """
-    return configs.from_flat({**flatten(config), **values})
+    own = flatten(config)
+    changed = {**own, **values}
+    behind = unread.left_behind(changed, own)
+    return configs.from_flat({**changed, **schema.defaults_of(changed, behind)})
 
 
 def sized(

@@ -14,7 +14,6 @@ from etils import epath
 from ml_collections import ConfigDict
 from ml_collections.config_dict import placeholder
 
-from keras_trellis.core import gates
 from trainers.data.files import read_json
 from trainers.tasks import registry, schema
 from trainers.tasks.names import Values, flatten, nested, unknown
@@ -126,20 +125,21 @@ def completed(values: Values) -> dict[str, Any]:
         name: tuple(value) if isinstance(value, list) else value
         for name, value in _upgrade_0_1(values).items()
     }
-    known = values.get("task") in (*registry.TASKS, *registry.OWN_TASKS)
-    return {**(schema.defaults(values) if known else {}), **values}
+    return {**(schema.defaults(values) if _is_known(values) else {}), **values}
 
 
 def upgrade(values: Values) -> dict[str, Any]:
     """Returns what a folder keeps of a config, as `completed`, with what the run computed.
 
-    Releases that did not refuse `unit_forget_bias` with a gate without a forget block dropped it.
+    Earlier releases took values that nothing reads; these become the defaults.
     """
     values = completed(values)
-    gate = gates.NAMES.get(str(values.get("model.gate")))
-    if gate is not None and gate.forget_block is None:
-        values["model.unit_forget_bias"] = False
-    return values
+    whole = _is_known(values) and schema.fields(values).keys() <= values.keys()
+    return schema.without_unread(values) if whole else values
+
+
+def _is_known(values: Values) -> bool:
+    return values.get("task") in (*registry.TASKS, *registry.OWN_TASKS)
 
 
 def _upgrade_0_1(values: Values) -> dict[str, Any]:

@@ -2,10 +2,12 @@
 
 import dataclasses
 
+from ml_collections import ConfigDict
+
 from configs import draw
 from trainers.data import images
 from trainers.data.images import ImageSource
-from trainers.models.cells import CELLS
+from trainers.models.cells import CELLS, cell_name
 from trainers.models.fields import COUNT, Field, one_of, or_none
 from trainers.tasks.measures import NATS, Measure
 from trainers.tasks.task import OwnTask, Published
@@ -36,6 +38,12 @@ class DrawingTask(OwnTask):
 
     images: ImageSource
     measure: Measure = NATS
+
+    def network(self, config: ConfigDict) -> str:
+        """Returns in words how a config draws."""
+        model = config.model
+        decoder = f"{cell_name(model.decoder)} decoder of {model.units} units"
+        return f"DRAW: {model.steps} steps, {decoder}"
 
 
 MNIST = DrawingTask(

@@ -4,11 +4,21 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
+from ml_collections import ConfigDict
+
 from configs import meta
 from trainers.data import images
 from trainers.data.images import ImageSource
-from trainers.models.cells import CELLS
-from trainers.models.fields import ABOVE_ZERO, COUNT, Field, one_of, or_none
+from trainers.models.cells import CELLS, cell_name
+from trainers.models.fields import (
+    ABOVE_ZERO,
+    COUNT,
+    Condition,
+    Field,
+    one_of,
+    or_none,
+)
+from trainers.models.kinds import stacked
 from trainers.models.residual import DEPTH
 from trainers.tasks.measures import MEAN_LOSS, Measure
 from trainers.tasks.task import OwnTask
@@ -19,7 +29,7 @@ _FIELDS: dict[str, Field] = {
     "model.layers": COUNT,
     "model.projection": or_none(COUNT),
     "model.update_rule": one_of("added", "gated")._replace(default="added"),
-    "model.scale": ABOVE_ZERO,  # of added updates; gated ones have none
+    "model.scale": ABOVE_ZERO._replace(default=0.1),  # of added updates
     "model.p": ABOVE_ZERO,
     "data.steps": COUNT,
     "data.unroll": COUNT,
@@ -45,6 +55,15 @@ class MetaTask(OwnTask):
     images: ImageSource | None = None
     others: Mapping[str, Mapping[str, Any]]
     measure: Measure = MEAN_LOSS
+    conditions: tuple[Condition, ...] = (
+        Condition("model.scale", "model.update_rule", ("added",)),
+    )
+
+    def network(self, config: ConfigDict) -> str:
+        """Returns in words which cells compute the updates."""
+        model = config.model
+        layers = stacked("layer", [model.units] * model.layers)
+        return f"learned optimizer, {cell_name(model.cell)}: {layers}"
 
 
 QUADRATIC = MetaTask(

@@ -8,7 +8,7 @@ data are loaded.
 
 import dataclasses
 import itertools
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Annotated, Any
 
 from trainers.models.fields import (
@@ -35,7 +35,7 @@ from trainers.models.group import Model
 from trainers.models.heads import HEADS
 from trainers.models.layers import LAYERS
 from trainers.optimizers import OPTIMIZERS
-from trainers.tasks import registry
+from trainers.tasks import registry, unread
 from trainers.tasks.meta import MetaTask
 from trainers.tasks.names import Values, flatten, unknown
 from trainers.tasks.task import (
@@ -227,12 +227,28 @@ def check_flat(values: Values) -> None:
     check_fields(values)
     task = registry.get(values["task"])
     rules = itertools.chain(
+        _unread_rules(values),
         _task_rules(values, task),
         _length_rules(values),
         _end_rules(values, task),
     )
     if not isinstance(task, OwnTask):
         rules = itertools.chain(rules, _model_rules(values))
+    _refuse(values, rules)
+
+
+def check_read(config: Values) -> None:
+    """Checks that a config sets nothing that nothing reads, as `check` does among others.
+
+    Raises:
+        ValueError: a field that nothing reads has not its default.
+    """
+    values = flatten(config)
+    _refuse(values, _unread_rules(values))
+
+
+def _refuse(values: Values, rules: Iterable[Rule]) -> None:
+    """Raises ValueError for the first field that is wrong."""
     for bad, name, expected, *others in rules:
         if bad:
             raise ValueError(_message(values, name, expected, *others))
@@ -268,6 +284,34 @@ def check_values(values: Values, table: Mapping[str, Field]) -> None:
             raise ValueError(_message(values, name, table[name].expected))
 
 
+def without_unread(values: Values) -> dict[str, Any]:
+    """Returns the values of a config, where nothing reads them the defaults.
+
+    What is no value of its field stays, for `check` to refuse.
+    """
+    table = fields(values)
+    names = [name for name in unread.unread(values) if table[name].allows(values[name])]
+    return {**values, **defaults_of(values, names)}
+
+
+def defaults_of(values: Values, names: Iterable[str]) -> dict[str, Any]:
+    """Returns the defaults of those of a config's fields that have one."""
+    table = defaults(values)
+    return {name: table[name] for name in names if name in table}
+
+
+def _unread_rules(values: Values) -> Iterator[Rule]:
+    """Yields the fields that nothing reads; the error shows all of them."""
+    others = unread.unread(values)
+    off = defaults_of(values, others)
+    bad = [name for name in off if values[name] != off[name]]
+    for name in bad[:1]:
+        chooser = others[name]
+        choice = f"config.{chooser}={values[chooser]!r}"
+        expected = f"{off[name]!r}, for nothing reads it with {choice}"
+        yield True, name, expected, chooser, *bad[1:]
+
+
 def _task_rules(values: Values, task: Task) -> Iterator[Rule]:
     """Yields what a kind of task refuses."""
     if isinstance(task, OwnTask):
@@ -278,8 +322,6 @@ def _task_rules(values: Values, task: Task) -> Iterator[Rule]:
         yield from _piece_rules(values)
         yield from _vector_rules(values)
         return
-    expected = f"'tied' for --task={task.name}: the other heads tell words"
-    yield values["model.head"] != "tied", "model.head", expected
     if isinstance(task, ImageTask):
         yield from _validation_rules(values)
     if isinstance(task, SeriesTask):

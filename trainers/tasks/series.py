@@ -17,6 +17,7 @@ from trainers.models.fields import (
     RATE,
     SHARE,
     TEXT,
+    Condition,
     Field,
     integer,
     one_of,
@@ -271,11 +272,16 @@ _TABLE_FIELDS: dict[str, Field] = {
     "data.label": TEXT,
     "data.answer": one_of("series", STEP),
     "data.split": one_of(_BY_SERIES, _BY_TIME, _BY_COLUMN),
-    "data.split_column": TEXT,
-    "data.validation_share": SHARE,
-    "data.test_share": SHARE,
+    "data.split_column": TEXT._replace(default=""),
+    "data.validation_share": SHARE._replace(default=0.15),
+    "data.test_share": SHARE._replace(default=0.15),
     "data.tolerance": RATE,  # of the time between two rows
 }
+_TABLE_CONDITIONS = (
+    Condition("data.split_column", "data.split", (_BY_COLUMN,)),
+    Condition("data.validation_share", "data.split", (_BY_SERIES, _BY_TIME)),
+    Condition("data.test_share", "data.split", (_BY_SERIES, _BY_TIME)),
+)
 
 WATCH = SeriesTask(
     name="watch",
@@ -325,6 +331,7 @@ CSV = SeriesTask(
     measure=ANSWER_ACCURACY,
     data="tables of the user's own",
     fields=_TABLE_FIELDS,
+    conditions=_TABLE_CONDITIONS,
 )
 
 CSV_NUMBERS = SeriesTask(
@@ -335,4 +342,5 @@ CSV_NUMBERS = SeriesTask(
     measure=ROOT_MEAN_SQUARE,
     data=CSV.data,
     fields=_TABLE_FIELDS,
+    conditions=_TABLE_CONDITIONS,
 )

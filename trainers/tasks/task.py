@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
 
 import numpy as np
+from ml_collections import ConfigDict
 
 from configs import baselines as settings
 from keras_trellis.export.cards import NOT_STATED
@@ -18,7 +19,8 @@ from trainers.data.long_memory import Examples
 from trainers.data.pieces import LEAST
 from trainers.data.plain import Parts
 from trainers.data.recordings import SeriesData
-from trainers.models.fields import Field, integer, one_of, or_none
+from trainers.models.fields import Condition, Field, integer, one_of, or_none
+from trainers.models.layers import LAYERS
 from trainers.tasks import search as spaces
 from trainers.tasks.measures import (
     ACCURACY,
@@ -103,6 +105,7 @@ class Task:
         quoted: results of other models, which the paper's tables have beside its own.
         sizes: the paper's number of parameters, by preset.
         fields: fields of the config that this task alone has, by their dotted names.
+        conditions: when those of its `fields` are read that are not always.
         search: what `trainers.tune` searches.
         baselines: the settings that `trainers.compare` begins with, by layer.
         folds: how many folds of its data the seeds choose among in turn, unless `config.data.fold`
@@ -123,9 +126,19 @@ class Task:
     quoted: tuple[Published, ...] = ()
     sizes: Mapping[str, str] = dataclasses.field(default_factory=dict)
     fields: Mapping[str, Field] = dataclasses.field(default_factory=dict)
+    conditions: tuple[Condition, ...] = ()
     search: Space = dataclasses.field(default_factory=dict)
     baselines: Mapping[str, dict] = dataclasses.field(default_factory=dict)
     folds: int | None = None
+
+    def network(self, config: ConfigDict) -> str:
+        """Returns in words the network that a config of the task trains."""
+        model = config.model
+        return LAYERS[model.layer].network(model, self.output_channels(model))
+
+    def output_channels(self, model: ConfigDict) -> int:
+        """Returns the channels of the outputs of the layer in the group `model`."""
+        return model.output_units or model.units
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -179,6 +192,10 @@ class LanguageTask(Task):
     vocabulary_size: int | None = None
     lengths: Mapping[str, int] = dataclasses.field(default_factory=dict)
     measured: tuple[Measured, ...] = ()
+
+    def output_channels(self, model: ConfigDict) -> int:
+        """Returns the channels of the outputs, by default the size of a word vector."""
+        return model.output_units or model.embedding_units
 
     def tokens(self, text: Any) -> Any:
         """Returns the tokens of texts `[B]`, in the graph."""

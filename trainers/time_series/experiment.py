@@ -80,8 +80,7 @@ class SeriesExperiment(ExamplesExperiment):
         """Returns lines on the data and the model; warns if it cannot see a whole window."""
         data, facts = self._series, self._series.facts
         reach = sequence_layer(model).receptive_field
-        line = f"{data.summary}, {len(facts.channels)} channels; "
-        line += f"{runs.parameters(model):,} parameters"
+        line = f"{data.summary}, {len(facts.channels)} channels"
         if reach is not None:
             line += f"; receptive field {reach:,} steps"
         lines = [*data.notes, line]

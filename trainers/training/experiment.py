@@ -81,7 +81,7 @@ class Experiment(abc.ABC):
 
     @abc.abstractmethod
     def introduction(self, model: Any) -> str:
-        """Returns a line about the data and the model."""
+        """Returns a line about the data, and what the model sees of them."""
 
     @abc.abstractmethod
     def describe(self, split: str, score: Any) -> str:

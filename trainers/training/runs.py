@@ -220,9 +220,12 @@ def _introduce(
 ) -> None:
     """Prints what is trained where, what it takes, and the advice."""
     has_gpu = bool(tf.config.list_physical_devices("GPU"))
+    model = trainer.task.model
+    network = registry.get(config.task).network(config)
     lines = [
+        f"{network}; {parameters(model):,} parameters",
         f"{config.task}, preset {config.preset}, in {path}",
-        experiment.introduction(trainer.task.model),
+        experiment.introduction(model),
         memory.format_need(experiment.need(config), has_gpu),
         *trainer.stages.lines,
         *advice,

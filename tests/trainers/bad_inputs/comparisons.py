@@ -10,6 +10,8 @@ from tests.trainers.bad_inputs.row import TASKS, Row, folder
 from trainers.tasks import config as configs
 
 ADDING = json.dumps(configs.load("adding", "small").to_dict())
+_SMALL = configs.load("adding", "small").to_dict()
+GRU = json.dumps({**_SMALL, "model": {"layer": "gru", "units": 9, "depth": 7}})
 BOTH = "--tasks=adding --output=c"
 
 
@@ -22,6 +24,7 @@ ROWS = (
     compare("--output=c", "--tasks is missing"),
     compare("--tasks=adding", "--output is missing"),
     compare("--tasks=addingg --output=c", "unknown --tasks 'addingg'; did you mean 'adding'?"),
+    compare("--tasks=adding --models=trellis,gru --config_files=c.json --output=c", "`config.model.depth` must be 1, for nothing reads it with config.model.layer='gru'. Received: config.model.depth=7, config.model.layer='gru'", {"c.json": GRU}),
     compare("--tasks=zzz --output=c", f"unknown --tasks 'zzz'; expected one of {TASKS}"),
     compare("--tasks=adding,adding --output=c",
         "--tasks must have names, each once. Received: --tasks=adding,adding"),

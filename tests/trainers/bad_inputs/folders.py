@@ -7,6 +7,7 @@
 import json
 
 from tests.trainers.bad_inputs.row import (
+    LANGUAGE,
     NO_FLAGS,
     TASKS,
     Row,
@@ -114,7 +115,7 @@ ROWS = (
     Row("lm", f"{GENERATE} --workdir=text/train.txt",
         "text/train.txt holds no run: config.json is missing; train one there first", texts()),
     Row("lm", "--mode=generate",
-        f"--task is missing; expected one of {TASKS}"),
+        f"--task is missing; expected one of {LANGUAGE}"),
     Row("lm", "--mode=generate --task=text",
         "runs/text-small holds no run: config.json is missing; train one there first"),
     Row("lm", "--mode=evaluate --workdir=", "--workdir must not be empty. Received: --workdir="),

@@ -34,6 +34,8 @@ ROWS = (
         "`config.model.cell` must be one of ('lstm', {any}). Received: config.model.cell='lstn'"),
     Row("meta", "--task=quadratic --config.model.scale=0",
         "`config.model.scale` must be a finite number above 0. Received: config.model.scale=0.0"),
+    Row("meta", "--task=quadratic --config.model.update_rule=gated --config.model.scale=0.2",
+        "`config.model.scale` must be 0.1, for nothing reads it with config.model.update_rule='gated'. Received: config.model.scale=0.2, config.model.update_rule='gated'"),
     Row("meta", "--task=quadratic --config.model.update_rule=gate",
         "`config.model.update_rule` must be one of ('added', 'gated'). Received: config.model.update_rule='gate'"),
     Row("meta", "--task=cifar10_resnet --config.data.depth=33",

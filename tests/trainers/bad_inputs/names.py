@@ -4,28 +4,35 @@
 # fmt: off
 # ruff: noqa: E501
 
-from tests.trainers.bad_inputs.row import NO_FLAGS, TASKS, Row, fifo, folder
+from tests.trainers.bad_inputs.row import LANGUAGE, NO_FLAGS, Row, fifo, folder
+from trainers.tasks import registry
+from trainers.tasks.task import ImageTask
+
+PIXELS = ", ".join(registry.trained_by("trainers.pixels"))
+# What the authors have networks of.
+AUTHORS = ", ".join([LANGUAGE, *registry.by_kind(ImageTask)])
 
 ROWS = (
     Row("lm", NO_FLAGS,
-        f"--task is missing; expected one of {TASKS}"),
+        f"--task is missing; expected one of {LANGUAGE}"),
     Row("lm", "--task", "--task has no value; expected --task=VALUE"),
     Row("lm", "--task=",
-        f"unknown --task ''; expected one of {TASKS}"),
+        f"unknown --task ''; expected one of {LANGUAGE}"),
     Row("lm", "--task=ptbb", "unknown --task 'ptbb'; did you mean 'ptb'?"),
     Row("lm", "--task=PTB",
-        f"unknown --task 'PTB'; expected one of {TASKS}"),
+        f"unknown --task 'PTB'; expected one of {LANGUAGE}"),
     Row("lm", "--task='ptb '", "unknown --task 'ptb '; did you mean 'ptb'?"),
     Row("lm", "--task=qqqq",
-        f"unknown --task 'qqqq'; expected one of {TASKS}"),
+        f"unknown --task 'qqqq'; expected one of {LANGUAGE}"),
     Row("lm", "--task=seq_mnist",
         "--task=seq_mnist is one of python -m trainers.pixels, not of trainers.lm"),
     Row("lm", "--task=ptb --task=qqqq",
-        f"unknown --task 'qqqq'; expected one of {TASKS}"),
+        f"unknown --task 'qqqq'; expected one of {LANGUAGE}"),
     Row("lm", "--task=text --preset=smal",
         "unknown --preset 'smal'; did you mean 'small'? (of --task=text)"),
     Row("lm", "--task=text --preset=",
         "unknown --preset ''; expected one of small, small_stacked_lstm, paper, released (of --task=text)"),
+    Row("lm", "--preset=list", f"--task is missing; expected one of {LANGUAGE}"),
     Row("lm", "--task=text --preset", "--preset has no value; expected --preset=VALUE"),
     Row("lm", "--task=text --mode=trian", "unknown --mode 'trian'; did you mean 'train'?"),
     Row("lm", "--task=text --mode=",
@@ -33,7 +40,7 @@ ROWS = (
     Row("lm", "--task=text --mode=train,evaluate",
         "unknown --mode 'train,evaluate'; did you mean 'evaluate'?"),
     Row("lm", "--preset=small",
-        f"--task is missing; expected one of {TASKS}"),
+        f"--task is missing; expected one of {LANGUAGE}"),
     Row("lm", "--tsk=ptb", "unknown flag --tsk; did you mean --task?"),
     Row("lm", "--task=text --work=runs/a", "unknown flag --work; did you mean --workdir?"),
     Row("lm", "--task=text --datadir={dir}", "unknown flag --datadir; did you mean --data_dir?"),
@@ -93,10 +100,10 @@ ROWS = (
         "--verbosity must be an integer. Received: --verbosity=loud"),
     Row("lm", "--task=text --nodistribute",
         "unknown flag --nodistribute; did you mean --distribute?"),
-    Row("lm", "-- --task=text", "--task is missing; expected one of ptb, {any}, csv_numbers"),
+    Row("lm", "-- --task=text", "--task is missing; expected one of ptb, {any}, text"),
     Row("lm", "---task=text", "unknown flag ---task; did you mean --task?"),
     Row("pixels", NO_FLAGS,
-        f"--task is missing; expected one of {TASKS}"),
+        f"--task is missing; expected one of {PIXELS}"),
     Row("pixels", "--task=mnist", "--task=mnist is one of python -m trainers.draw, not of trainers.pixels"),
     Row("pixels", "--task=text",
         "--task=text is one of python -m trainers.lm, not of trainers.pixels"),
@@ -116,7 +123,7 @@ ROWS = (
         "--config.model.depth has no use here: --workdir says which run"),
     Row("export", "run models", "--workdir is missing"),
     Row("import_weights", NO_FLAGS,
-        f"--task is missing; expected one of {TASKS}"),
+        f"--task is missing; expected one of {AUTHORS}"),
     Row("import_weights", "--task=ptb --workdir=run", "--checkpoint is missing"),
     Row("import_weights", "--task=ptb --checkpoint=a.pkl", "--workdir is missing"),
     Row("import_weights", "--task=adding --checkpoint=a.pkl --workdir=run",
@@ -128,7 +135,7 @@ ROWS = (
     Row("import_weights", "--task=ptb --checkpoint=a.pkl --workdir=run b.pkl",
         "arguments must be flags, --FLAG=VALUE. Received: b.pkl"),
     Row("verify", NO_FLAGS,
-        f"--task is missing; expected one of {TASKS}"),
+        f"--task is missing; expected one of {AUTHORS}"),
     Row("verify", "--task=ptb", "--reference_dir is missing"),
     Row("verify", "--task=ptb --reference_dir=clone --step=3",
         "unknown flag --step; did you mean --steps?"),

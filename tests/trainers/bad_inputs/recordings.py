@@ -81,6 +81,8 @@ ROWS = (
     Row("series", "--task=watch --distribute=workers", "--distribute must be none or mirrored for trainers.series. Received: --distribute=workers"),
     Row("series", "--task=forecast --data_dir=t", "--data_dir must be a folder with co2.csv of statsmodels (or no --data_dir, for the installed package). Received: --data_dir=t"),
     Row("series", "--task=forecast --data_dir=t", "t/co2.csv must have the SHA-256 16695fa2786e53414e5a6b54767a3fdf5de99cfbc68617f69d1362d92776a92f, as in statsmodels. Received: {any}", {"t/co2.csv": "date,co2\n"}),
+    Row("series", "--task=csv --data_dir=none --config.data.split_column=fold", "`config.data.split_column` must be '', for nothing reads it with config.data.split='series'. Received: config.data.split_column='fold', config.data.split='series'"),
+    Row("series", "--task=watch --config.model.embedding_dropout=0.1", "`config.model.embedding_dropout` must be 0.0, for nothing reads it with config.task='watch'. Received: config.model.embedding_dropout=0.1, config.task='watch'"),
     Row("series", "--task=seq_mnist", "--task=seq_mnist is one of python -m trainers.pixels, not of trainers.series"),
     Row("pixels", "--task=watch", "--task=watch is one of python -m trainers.series, not of trainers.pixels"),
     Row("series", "--task=watch --mode=predict", "--output is missing"),

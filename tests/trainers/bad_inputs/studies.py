@@ -36,6 +36,7 @@ ROWS = (
     tune(f"{TUNE} --trials=1 --workdir=w", "--workdir has no use here: --study is the folder of all runs"),
     tune(f"{TUNE} --trials=1 --study=", "--study must not be empty. Received: --study="),
     tune(f"{TUNE} --trials=1 --config.model.dept=3", "unknown --config field 'model.dept'; did you mean 'model.depth'?"),
+    tune(f"{TUNE} --trials=1 --config.model.layers=3", "`config.model.layers` must be 1, for nothing reads it with config.model.layer='trellis'. Received: config.model.layers=3, config.model.layer='trellis'"),
     tune(f"{TUNE} --trials=1 --data_dir=d", "--data_dir has no use for --task=adding, which is drawn from the seed. Received: --data_dir=d"),
     tune("--task=text --study=s --hours=1", "--data_dir must be a folder of train.txt, valid.txt, test.txt (or --task=pydoc, which needs none). Received: no --data_dir"),
     tune(f"{TUNE} --trials=1 --study=gs://b/s", "--study must be a folder on a disk of this machine. Received: --study=gs://b/s"),
@@ -53,6 +54,7 @@ ROWS = (
     tune(f"{TUNE} --trials=1", "{dir}/s holds a study of --task=ptb, not of adding; choose another --study", {"s/study.json": RECORD % "ptb"}),
     tune(f"{TUNE} --trials=1", "{dir}/s holds a study on other data (train, validation, test); give that study's data by --data_dir, or choose another --study", {"s/study.json": RECORD % "adding"}),
     # files of config values
+    Row("pixels", "--config_file=c.json", "`config.model.layers` must be 1, for nothing reads it with config.model.layer='trellis'. Received: config.model.layers=3, config.model.layer='trellis'", {"c.json": json.dumps({**GOOD, "model": {**GOOD["model"], "layers": 3}})}),
     Row("lm", "--config_file=none.json", "none.json: No such file or directory"),
     Row("lm", "--config_file=", "--config_file must not be empty. Received: --config_file="),
     Row("lm", "--config_file=c.json", "c.json is damaged: it is empty", {"c.json": ""}),

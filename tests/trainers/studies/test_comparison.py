@@ -54,7 +54,9 @@ SETTINGS = Settings(
 def tiny(model, task="adding"):
     config = comparison.starting_config(SETTINGS, task, model)
     config.unlock()
-    config.model.update(units=6, depth=2, kernel_size=2, dilation_rate=(1, 2))
+    config.model.update(units=6)
+    if model != "gru":  # which has none of these
+        config.model.update(depth=2, kernel_size=2, dilation_rate=(1, 2))
     config.data.update(steps=6, batch_size=8, train=64, validation=8, test=8)
     config.training.jit_compile = False
     return config.lock()

@@ -404,8 +404,8 @@ def changed_config(**fields):
             "a study of --task=adding, not of copy",
         ),
         (
-            {"config": changed_config(dropout=0.5)},
-            r"other values \(config.model.dropout: 0.0 there, 0.5 here\)",
+            {"config": changed_config(recurrent_dropout=0.5)},
+            r"other values \(config.model.recurrent_dropout: 0.0 there, 0.5 here\)",
         ),
         ({"seconds": 2.0}, r"other values \(trial_seconds: 1.0 there, 2.0 here\)"),
         ({"threads": 2}, r"other values \(threads: 1 there, 2 here\)"),

@@ -22,7 +22,7 @@ SPACE = {
 def config():
     """The config that the trials share."""
     loaded = configs.load("adding", "small")
-    loaded.model.update(layer="gru", units=3, depth=1, dilation_rate=(1,))
+    loaded = search.apply(loaded, {"model.layer": "gru", "model.units": 3})
     loaded.data.update(steps=4, train=16, validation=4, test=4, batch_size=4)
     loaded.training.update(
         epochs=EPOCHS,

@@ -8,7 +8,7 @@ import pytest
 from configs import ptb_recurrent
 from trainers.data.streams import Windows
 from trainers.language import models as language_models
-from trainers.models.layers import LAYERS
+from trainers.models.layers import KERAS_LAYERS, LAYERS
 from trainers.sequences import models as sequence_models
 from trainers.tasks import config as configs
 from trainers.tasks import registry, schema
@@ -353,7 +353,9 @@ def test_the_rows_of_table_ii_have_its_values(preset):
         "optimizer.learning_rate": rate,
         "training.epochs": epochs,
     }
-    assert_values(config, row | RECIPE)
+    # Keras's GRU has no DropConnect, and by an error the released one drops nothing.
+    keras_gru = {"model.weight_dropout": 0.0} if layer in KERAS_LAYERS else {}
+    assert_values(config, row | RECIPE | keras_gru)
     assert ptb_recurrent.SIZES.get(preset) == size
     computed = LAYERS[layer].parameters(config.model, embedding, embedding)
     if size is not None:

@@ -395,13 +395,9 @@ def test_the_ends_of_the_ranges_are_in_them():
             "`config.data.batch_size` must be at most .*batch_size=32, config.data.train=31",
         ),
         (
-            ("text", "small"),
-            {
-                "model.layer": "tensorized",
-                "model.tensorized.cell": "rnn",
-                "model.tensorized.channel_normalization": True,
-            },
-            "channel_normalization` must be False with config.model.tensorized.cell='rnn'",
+            ("addition", "small_tensorized"),
+            {"model.tensorized.cell": "rnn"},
+            "channel_normalization` must be False, for nothing reads it .*tensorized.cell='rnn'",
         ),
         (
             ("ptb", "small"),
@@ -411,24 +407,24 @@ def test_the_ends_of_the_ranges_are_in_them():
         (
             ("ptb", "small_lstm"),
             {"model.auxiliary_weight": 0.1},
-            "`config.model.auxiliary_weight` must be 0 with config.model.layer='lstm', which has "
-            "no levels.*auxiliary_weight=0.1, config.model.layer='lstm'",
+            "`config.model.auxiliary_weight` must be 0.0, for nothing reads it with "
+            "config.model.layer='lstm'.*auxiliary_weight=0.1, config.model.layer='lstm'",
         ),
         (
-            ("seq_mnist", "small"),
-            {"model.layer": "gru", "model.gate": "gru"},
-            "`config.model.gate` must be 'lstm', its default, with config.model.layer='gru'",
-        ),
-        (
-            ("text", "small_stacked_lstm"),
+            ("ptb", "small_lstm"),
             {"model.gate": "gru"},
-            "`config.model.unit_forget_bias` must be False with config.model.gate='gru', which has "
-            "no forget block. .*unit_forget_bias=True, config.model.gate='gru'",
+            "`config.model.gate` must be 'lstm', for nothing reads it .*model.layer='lstm'",
+        ),
+        (
+            ("ptb", "small_trellis_lstm"),
+            {"model.gate": "gru", "model.unit_forget_bias": True},
+            "`config.model.unit_forget_bias` must be False, for nothing reads it with "
+            "config.model.gate='gru'.*unit_forget_bias=True, config.model.gate='gru'",
         ),
         (
             ("seq_mnist", "small"),
             {"model.head": "adaptive"},
-            "must be 'tied' for --task=seq_mnist",
+            "must be 'tied', for nothing reads it with config.task='seq_mnist'",
         ),
         (
             ("ptb", "small"),
@@ -457,6 +453,8 @@ def test_a_forget_bias_is_refused_where_the_layer_refuses_it(layer, gate):
         "model.layer": layer,
         "model.gate": gate,
         "model.unit_forget_bias": True,
+        "model.depth": 1,
+        "model.auxiliary_every": 1,
         "training.depths": (),
     }
     values = values_of(("text", "small"), changed)

@@ -19,6 +19,7 @@ from etils import epath
 from tests.trainers.training import stopped_run
 from trainers.data.files import read_json
 from trainers.language import experiment
+from trainers.studies import search
 from trainers.tasks import config as configs
 from trainers.training import (
     array_files,
@@ -332,11 +333,15 @@ def introduction(train, monkeypatch, capsys):
     return introduced
 
 
+def choose_layer(config, layer):
+    config.update(search.apply(config, {"model.layer": layer}).to_dict())
+
+
 @pytest.mark.parametrize(("layer", "told"), [("trellis", False), ("gru", True)])
 def test_a_layer_that_xla_may_slow_is_told_before_training(
     introduction, config, layer, told
 ):
-    config.model.layer = layer
+    choose_layer(config, layer)
     config.training.jit_compile = True
     advice = "try --config.training.jit_compile=False"
     assert (advice in introduction()) == told
@@ -357,6 +362,15 @@ def test_a_precision_that_is_slow_here_is_told_before_training(
     config.model.dtype = dtype
     advice = "take 3.3 times as long as in float32 on this processor"
     assert (advice in introduction()) == told
+
+
+@pytest.mark.parametrize(
+    ("layer", "network"), [("trellis", "trellis network"), ("gru", "GRU")]
+)
+def test_the_first_line_names_the_network(introduction, config, layer, network):
+    choose_layer(config, layer)
+    first = introduction().splitlines()[0]
+    assert re.fullmatch(rf"{network}: .* of \d+ units; [\d,]+ parameters", first)
 
 
 def test_fewer_levels_are_told_before_training(introduction, config):

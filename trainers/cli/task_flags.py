@@ -1,0 +1,56 @@
+"""The values of `--task` and `--preset`: in the help, in errors, and as a list."""
+
+import sys
+from collections.abc import Sequence
+
+from absl import flags
+
+from trainers.cli import config_flags
+from trainers.tasks import presets, registry
+from trainers.tasks.names import nearest, unknown
+
+LIST = "list"  # the value of `--preset` that prints the presets of a task
+_HELP = ("help", "helpshort", "helpfull", "h", "?")
+
+
+def offer(
+    argv: Sequence[str],
+    tasks: Sequence[str] = (),
+    flag_values: flags.FlagValues = flags.FLAGS,
+) -> None:
+    """Has `--help` name the tasks of a command and the presets of the task; or lists these.
+
+    Args:
+        argv: the command line. With `--preset=list` the process ends here.
+        tasks: the tasks that the command takes; (): all of them.
+        flag_values: the command's flags.
+
+    Raises:
+        ValueError: the task is unknown, or missing where its presets are to be listed.
+    """
+    tasks = tasks or list(registry.TASKS)
+    flag_values["task"].help = f"The task: one of {', '.join(tasks)}."
+    task = config_flags.last_value(argv, "task")
+    if task is not None:
+        _check_known(task, tasks)
+    if config_flags.last_value(argv, "preset") == LIST:
+        if task is None:
+            raise ValueError(f"--task is missing; expected one of {', '.join(tasks)}")
+        print("\n".join(_lines(task)), flush=True)
+        sys.exit(0)
+    if task is not None and any(each.lstrip("-") in _HELP for each in argv[1:]):
+        flag_values["preset"].help = "\n".join([f"That of {task}:", *_lines(task)])
+
+
+def _check_known(task: str, tasks: Sequence[str]) -> None:
+    """Raises ValueError for an unknown task; a command itself refuses those of others."""
+    every = (*registry.TASKS, *registry.OWN_TASKS)
+    if task not in every:
+        known = every if nearest(task, every) else tasks
+        raise ValueError(unknown("--task", task, known))
+
+
+def _lines(task: str) -> list[str]:
+    (first, line), *others = presets.described(task).items()
+    lines = [f"{name}: {line}" for name, line in others]
+    return [f"{first} (the default): {line}", *lines]
