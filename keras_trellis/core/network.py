@@ -244,6 +244,8 @@ def depth_for(
 ) -> int:
     """Returns the smallest depth whose receptive field covers `steps` time steps.
 
+    Where that is fewer levels than dilations, a layer of this depth takes `dilation_rate[:depth]`.
+
     Args:
         steps: the number of time steps that an output must see, its own included.
         kernel_size: the number of taps, k.

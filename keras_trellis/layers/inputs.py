@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import traceback
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import keras
@@ -163,6 +163,27 @@ def warn_inexact_state(layer: Any, sequences: Tensor) -> None:
         UserWarning,
         stacklevel=_caller_level(inspect.currentframe()),
     )
+
+
+def with_used_dilations(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns a layer's config without the dilations that none of its levels uses; warns of them.
+
+    Up to 0.2 a layer took them.
+    """
+    cycle, depth = config.get("dilation_rate"), config.get("depth")
+    if not isinstance(cycle, (list, tuple)) or not isinstance(depth, int):
+        return dict(config)
+    if not 0 < depth < len(cycle):
+        return dict(config)
+    used = cycle[:depth]
+    warnings.warn(
+        f"A saved layer has more entries of `dilation_rate` than levels. It is loaded with those "
+        f"that its levels use, {[*used]}, and computes what it did. A new layer refuses the "
+        f"others. Received: dilation_rate={[*cycle]}, depth={depth}",
+        UserWarning,
+        stacklevel=_caller_level(inspect.currentframe()),
+    )
+    return {**config, "dilation_rate": used}
 
 
 def _caller_level(frame: Any) -> int:

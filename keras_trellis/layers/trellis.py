@@ -14,7 +14,7 @@ from keras_trellis.core import trellis
 from keras_trellis.core.network import receptive_field
 from keras_trellis.layers import networks
 from keras_trellis.layers.hooks import Pass
-from keras_trellis.layers.inputs import checked_tensors
+from keras_trellis.layers.inputs import checked_tensors, with_used_dilations
 from keras_trellis.layers.trellis_base import TrellisBase
 from keras_trellis.types import Cache, State, Tensor
 
@@ -71,8 +71,8 @@ class TrellisLayer(TrellisBase):
         depth: the number of levels, L. The variables do not depend on it. `depth_for` says how many
             see a number of steps. Above 1000 levels the layer warns what they cost.
         kernel_size: the number of taps of the convolution, k.
-        dilation_rate: the distance between taps in steps; an integer, or a sequence: level i uses
-            entry i % len.
+        dilation_rate: the distance between taps in steps; an integer, or a sequence of at most
+            `depth` of them: level i uses entry i % len.
         gate: "lstm", "gru", "tanh", "irc_gru", "irc_lstm", "fastgrnn", or a
             `keras_trellis.Gate`.
         output_units: the number of output channels, the last ones of h; None for all.
@@ -183,6 +183,11 @@ class TrellisLayer(TrellisBase):
         """Returns the constructor's arguments."""
         names = ("depth", "recompute", "staggered")
         return super().get_config() | {name: getattr(self, name) for name in names}
+
+    @classmethod
+    def from_config(cls, config: dict[str, Any]) -> TrellisLayer:
+        """Makes a layer of its config, also of one that has more dilations than levels."""
+        return super().from_config(with_used_dilations(config))
 
     @property
     def receptive_field(self) -> int:

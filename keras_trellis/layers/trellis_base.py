@@ -97,7 +97,7 @@ class TrellisBase(WeightArguments, SequenceLayer):
         self.units = arguments.positive("units", units)
         self.depth = arguments.positive("depth", depth)
         self.kernel_size = arguments.positive("kernel_size", kernel_size)
-        self.dilation_rate = arguments.dilation_cycle(dilation_rate)
+        self.dilation_rate = _used_dilations(dilation_rate, self.depth)
         self.gate = gates.get(gate)
         self.output_units = arguments.at_most(
             "output_units", output_units, "units", self.units
@@ -323,6 +323,17 @@ def _forget_bias(unit_forget_bias: bool, gate: gates.Gate) -> bool:
             f"Received: unit_forget_bias={unit_forget_bias!r}, gate={gate.name!r}"
         )
     return bool(unit_forget_bias)
+
+
+def _used_dilations(dilation_rate: int | Sequence[int], depth: int) -> tuple[int, ...]:
+    cycle = arguments.dilation_cycle(dilation_rate)
+    if len(cycle) > depth:
+        raise ValueError(
+            "`dilation_rate` must have at most `depth` entries: level i uses entry i, so that none "
+            f"uses the last {len(cycle) - depth}. `dilation_rate={[*cycle[:depth]]}` makes the "
+            f"same layer. Received: dilation_rate={[*cycle]}, depth={depth}"
+        )
+    return cycle
 
 
 def _refuse_an_activation(depth: Any) -> None:

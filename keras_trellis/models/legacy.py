@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from keras_trellis import arguments
+from keras_trellis.layers.inputs import with_used_dilations
 from keras_trellis.layers.recurrent import MEANINGLESS
 from keras_trellis.layers.trellis import TrellisLayer
 
@@ -62,7 +63,8 @@ def composed(model: type, config: Mapping[str, Any]) -> dict[str, Any]:
     if layer_arguments.get("output_units") is None:
         followed = "embedding_units" if "embedding_units" in config else "classes"
         layer_arguments["output_units"] = arguments.positive(followed, config[followed])
-    layer = TrellisLayer(**layer_arguments, dtype=config.get("dtype"), name="trellis")
+    used = with_used_dilations(layer_arguments)
+    layer = TrellisLayer(**used, dtype=config.get("dtype"), name="trellis")
     return {**model_arguments, "trellis": layer}
 
 

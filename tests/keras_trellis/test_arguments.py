@@ -157,6 +157,23 @@ def test_what_every_layer_of_keras_takes(cls):
     )
 
 
+@pytest.mark.parametrize("depth", [1, 2, 4])
+def test_dilations_that_no_level_uses_are_refused(depth):
+    cycle = [1, 2, 4, 8, 16]
+    with pytest.raises(ValueError, match="`dilation_rate` must have at most") as error:
+        TrellisLayer(3, depth, dilation_rate=cycle)
+    assert str(error.value).endswith(f"Received: dilation_rate={cycle}, depth={depth}")
+    same = re.search(r"`(dilation_rate=\[.*?\])`", str(error.value))[1]
+    layer = eval(f"TrellisLayer(3, depth, {same})", {**globals(), "depth": depth})
+    assert layer.receptive_field == keras_trellis.receptive_field(
+        depth, dilation_rate=cycle
+    )
+
+
+def test_dilations_of_an_equilibrium_are_one_turn():
+    assert EquilibriumTrellisLayer(3, dilation_rate=[1, 2, 4]).depth == 3
+
+
 def test_so_deep_a_network_is_told_what_it_costs():
     with pytest.warns(UserWarning) as warned:
         TrellisLayer(64, 10**6)

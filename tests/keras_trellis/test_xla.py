@@ -24,10 +24,13 @@ def compiled_parts(monkeypatch):
 def layers(draw):
     """Draws a layer and how it is run: (constructor's arguments, arguments of `propagate`)."""
     depth = draw(st.sampled_from([1, 2, 5, 9]))
+    dilations = draw(st.sampled_from([1, 2, [1, 2], [1, 2, 4]]))
     arguments = {
         "depth": depth,
         "kernel_size": draw(st.integers(1, 3)),
-        "dilation_rate": draw(st.sampled_from([1, 2, [1, 2], [1, 2, 4]])),
+        "dilation_rate": dilations[:depth]
+        if isinstance(dilations, list)
+        else dilations,
         "gate": draw(st.sampled_from(["lstm", "gru"])),
         "inject_every": draw(st.sampled_from([1, 3])),
         "use_bias": draw(st.booleans()),

@@ -31,6 +31,7 @@ SMALL = (
     "--config.training.log_every_steps=2",
     "--config.training.jit_compile=False",
 )
+TWO_LEVELS = ("--config.model.depth=2", "--config.model.dilation_rate=1,4")
 
 
 @pytest.fixture(scope="module")
@@ -225,7 +226,7 @@ def test_a_gru_is_trained_evaluated_and_exported(folder, call, tmp_path):
 def test_all_images_train_and_the_weights_are_those_of_the_end(folder, call, tmp_path):
     place = (f"--workdir={tmp_path}/run", f"--data_dir={folder}")
     chosen = (
-        "--config.model.depth=2",
+        *TWO_LEVELS,
         "--config.data.validation=0",
         "--config.training.epochs=2",
         "--config.training.label_smoothing=0.1",
@@ -341,7 +342,7 @@ def test_of_a_network_that_cannot_see_all_steps_and_a_picture_that_cannot_be_wri
         "score",
         lambda self, split: (splits.append(split), score(self, split))[1],
     )
-    arguments = (*SMALL, "--config.model.depth=2", "--config.training.epochs=1")
+    arguments = (*SMALL, *TWO_LEVELS, "--config.training.epochs=1")
     output = call(
         "--task=seq_mnist",
         *arguments,

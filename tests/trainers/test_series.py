@@ -21,6 +21,7 @@ SMALL = (
     "--config.model.units=8",
     "--config.model.output_units=6",
     "--config.model.depth=3",
+    "--config.model.dilation_rate=1,4,16",
     "--config.optimizer.learning_rate=3e-2",
     "--config.training.epochs=8",
 )

@@ -17,6 +17,7 @@ from trainers.models.kinds import (
     Kind,
     offset,
     stacked,
+    unused_dilations,
     widths,
 )
 
@@ -73,6 +74,11 @@ class Temporal(Causal):
     """`config.model.depth` residual blocks of a TCN, the last as wide as the outputs."""
 
     own = (*Causal.own, "depth", "dilation_rate", "kernel_size")
+
+    def rules(self, values: Values) -> Iterator[Rule]:
+        """Yields what is refused of its dilations, too."""
+        yield from super().rules(values)
+        yield from unused_dilations(values)
 
     def blocks(
         self, model: ConfigDict, outputs: int, seed: int | None, kernels: dict[str, Any]

@@ -151,6 +151,14 @@ def without_levels(values: Values) -> Iterator[Rule]:
     yield values["training.depths"], "training.depths", expected, "model.layer"
 
 
+def unused_dilations(values: Values) -> Iterator[Rule]:
+    """Yields what a layer refuses whose level i has entry i of the dilations, in a cycle."""
+    depth = values["model.depth"]
+    expected = f"at most config.model.depth={depth} dilations: no level uses more"
+    more = len(values["model.dilation_rate"]) > depth
+    yield more, "model.dilation_rate", expected
+
+
 def class_name(make: Callable[..., Any]) -> str:
     """Returns the name of a class, with the options of a `functools.partial`."""
     options = getattr(make, "keywords", {})

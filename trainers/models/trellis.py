@@ -24,6 +24,7 @@ from trainers.models.kinds import (
     Batch,
     Kind,
     counted,
+    unused_dilations,
     without_levels,
 )
 
@@ -129,6 +130,7 @@ class Trellis(Kind):
         yield from _channel_rules(values)
 
     def _level_rules(self, values: Values) -> Iterator[Rule]:
+        yield from unused_dilations(values)
         if not values["model.auxiliary_weight"]:
             return
         # Counted from the top, the last level itself has none.

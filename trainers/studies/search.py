@@ -158,13 +158,14 @@ def apply(
 ) -> ml_collections.ConfigDict:
     """Returns a config with other values of some fields.
 
-    What a layer of other values does not read stays behind.
+    What a layer of other values does not read stays behind. A trial draws depth and dilations each
+    alone: those that no level uses are left out.
 
     Raises:
         ValueError: a value is not valid, or values do not go together.
     """
     own = flatten(config)
-    changed = {**own, **values}
+    changed = configs.with_used_dilations({**own, **values})
     behind = unread.left_behind(changed, own)
     return configs.from_flat({**changed, **schema.defaults_of(changed, behind)})
 

@@ -8,6 +8,7 @@ Presets, files and `ConfigDict` nest a config in groups. In between its values g
 """
 
 import re
+import warnings
 from typing import Any
 
 from etils import epath
@@ -15,6 +16,7 @@ from ml_collections import ConfigDict
 from ml_collections.config_dict import placeholder
 
 from trainers.data.files import read_json
+from trainers.models.layers import LAYERS
 from trainers.tasks import registry, schema
 from trainers.tasks.names import Values, flatten, nested, unknown
 
@@ -131,15 +133,36 @@ def completed(values: Values) -> dict[str, Any]:
 def upgrade(values: Values) -> dict[str, Any]:
     """Returns what a folder keeps of a config, as `completed`, with what the run computed.
 
-    Earlier releases took values that nothing reads; these become the defaults.
+    Earlier releases took values that nothing reads, which become the defaults, and used of the
+    dilations as many as there are levels.
     """
     values = completed(values)
-    whole = _is_known(values) and schema.fields(values).keys() <= values.keys()
-    return schema.without_unread(values) if whole else values
+    used = with_used_dilations(values)
+    if used != values:
+        warnings.warn(
+            f"of config.model.dilation_rate={values['model.dilation_rate']} the "
+            f"{values['model.depth']} levels use {used['model.dilation_rate']} alone; a new run "
+            "refuses the rest",
+            stacklevel=1,  # from one place, so that a command says it once
+        )
+    whole = _is_known(used) and schema.fields(used).keys() <= used.keys()
+    return schema.without_unread(used) if whole else used
 
 
 def _is_known(values: Values) -> bool:
     return values.get("task") in (*registry.TASKS, *registry.OWN_TASKS)
+
+
+def with_used_dilations(values: Values) -> dict[str, Any]:
+    """Returns config values without the dilations that no level of their layer uses."""
+    layer = LAYERS.get(str(values.get("model.layer")))
+    if layer is None or not {"depth", "dilation_rate"} <= {*layer.own}:
+        return dict(values)
+    cycle, depth = values.get("model.dilation_rate"), values.get("model.depth")
+    # What is no tuple, or no number of levels, is refused later.
+    if not isinstance(cycle, tuple) or not isinstance(depth, int) or depth < 1:
+        return dict(values)
+    return {**values, "model.dilation_rate": cycle[:depth]}
 
 
 def _upgrade_0_1(values: Values) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 import dataclasses
 import functools
 import itertools
+import zipfile
 from typing import NamedTuple
 
 import hypothesis
@@ -117,12 +118,14 @@ def reference(
 def architectures(draw, gates=("lstm", "gru", "tanh")):
     """Arguments of a layer, every one that changes the equations."""
     groups = draw(st.sampled_from([1, 1, 2, 3]))
+    depth = draw(st.integers(1, 5))
+    cycles = [1, 2, (1, 2), (1, 2, 4), (3, 1, 2), (9,), (1, 20)]
     return dict(
-        depth=draw(st.integers(1, 5)),
+        depth=depth,
         gate=draw(st.sampled_from(gates)),
         kernel_size=draw(st.integers(1, 3)),
         dilation_rate=draw(
-            st.sampled_from([1, 2, (1, 2), (1, 2, 4), (3, 1, 2), (9,), (1, 20)])
+            st.sampled_from([it for it in cycles if len(tuple_of(it)) <= depth])
         ),
         groups=groups,
         inject_groups=groups > 1 and draw(st.booleans()),
@@ -1313,6 +1316,37 @@ def test_integer_and_numpy_inputs_are_cast():
 
 
 # Arguments and configuration.
+
+
+def test_a_file_with_dilations_that_no_level_uses_loads_with_a_warning(tmp_path):
+    """Up to 0.2 a layer took them."""
+    path, x = tmp_path / "model.keras", draw_inputs()
+    inputs = keras.Input((None, P))
+    layer = make(depth=2, dilation_rate=(1, 3), name="old")
+    model = keras.Model(inputs, layer(inputs))
+    model.save(path)
+    with zipfile.ZipFile(path) as archive:
+        parts = {name: archive.read(name) for name in archive.namelist()}
+    config = parts["config.json"].replace(b"[1, 3]", b"[1, 3, 9]")
+    assert config != parts["config.json"]
+    with zipfile.ZipFile(path, "w") as archive:
+        for name, content in (parts | {"config.json": config}).items():
+            archive.writestr(name, content)
+    with pytest.warns(UserWarning, match="dilation_rate") as warned:
+        loaded = keras.models.load_model(path)
+    (said,) = warned
+    assert said.filename == __file__
+    assert str(said.message).endswith("Received: dilation_rate=[1, 3, 9], depth=2")
+    assert_close(loaded(x), model(x))
+    assert loaded.get_layer("old").get_config() == layer.get_config()
+
+
+def test_a_config_without_unused_dilations_is_quiet(recwarn):
+    layer = make(depth=3, dilation_rate=(1, 3))
+    config = layer.get_config()
+    assert keras_trellis.TrellisLayer.from_config(config).get_config() == config
+    keras.layers.Bidirectional(layer)
+    assert not recwarn.list
 
 
 @pytest.mark.parametrize(

@@ -113,7 +113,10 @@ model.save("back.keras")
 
 def language_model(head):
     depth = 3 if head == "tied" else 1
-    layer = keras_trellis.TrellisLayer(5, depth, output_units=E, dilation_rate=(1, 2))
+    dilations = (1, 2)[:depth]
+    layer = keras_trellis.TrellisLayer(
+        5, depth, output_units=E, dilation_rate=dilations
+    )
     model = keras_trellis.TrellisLM(
         V,
         layer,

@@ -56,6 +56,20 @@ def test_sizes_that_follow_others_and_errors_of_the_old_call():
             TrellisLM(9, 4, 2, **{"embedding_units": 3, **arguments})
 
 
+def test_dilations_that_no_level_uses_are_left_out_of_a_config_of_0_1():
+    config = {
+        "classes": 3,
+        "units": 4,
+        "depth": 2,
+        "dilation_rate": [1, 3, 9],
+        "output_units": None,
+    }
+    with pytest.warns(UserWarning, match="dilation_rate"):
+        model = TrellisClassifier.from_config(config)
+    assert model.receptive_field == 5
+    assert model.trellis.get_config()["dilation_rate"] == [1, 3]
+
+
 def test_a_config_of_0_1_makes_the_same_model_without_a_warning(recwarn):
     config = {
         "name": "mine",

@@ -241,6 +241,8 @@ ROWS = (
         "`config.model.output_units` must be config.model.embedding_units, as outputs and word vectors are multiplied. Received: config.model.output_units=100, config.model.embedding_units=200"),
     lm("model.auxiliary_every=13 model.auxiliary_weight=0.1",
         "`config.model.auxiliary_every` must be at most config.model.depth=8 (or config.model.auxiliary_weight 0). Received: config.model.auxiliary_every=13"),
+    lm("model.dilation_rate=1,2,4 model.depth=2",
+        "`config.model.dilation_rate` must be at most config.model.depth=2 dilations: no level uses more. Received: config.model.dilation_rate=(1, 2, 4)"),
     lm("data.window=100000",
         "the training text (text/train.txt) holds 800 tokens, 12 in each of config.data.batch_size=64 streams; expected at least 100001 in each, for config.data.window=100000: use --config.data.window=11, or give more text"),
     lm("data.batch_size=800",

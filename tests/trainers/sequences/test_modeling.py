@@ -261,6 +261,7 @@ def test_fewer_levels_train_as_a_network_of_so_many(targets, classes):
     for depth in (2, 3):
         config = configs.load("seq_mnist", "small")
         config.model.update(layer="trellis", depth=depth, units=6, output_units=4)
+        config.model.dilation_rate = config.model.dilation_rate[:depth]
         tasks[depth] = SequenceModeling(models.build(config, data), config, data)
     tasks[2].model.set_weights(tasks[3].model.get_weights())
     batch = tuple(map(tf.constant, data.train))

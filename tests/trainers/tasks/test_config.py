@@ -461,10 +461,10 @@ def test_a_file_has_the_values_of_a_config_and_names_its_task(task, tmp_path):
     for name in ("task", "preset", "config_file"):
         flags.DEFINE_string(name, None, "", flag_values=flag_values)
     config_flags.parse(
-        ["lm", f"--config_file={file}", "--config.model.units=300"], flag_values
+        ["lm", f"--config_file={file}", "--config.model.depth=7"], flag_values
     )
     read = flag_values["config"].value
-    kept.model.units = 300
+    kept.model.depth = 7
     assert read.to_dict() == kept.to_dict()
     assert flag_values["task"].value == task
     schema.check(read)

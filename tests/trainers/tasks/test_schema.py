@@ -375,6 +375,17 @@ def test_the_ends_of_the_ranges_are_in_them():
             "`config.model.auxiliary_every` must be at most config.model.depth=8.*every=13",
         ),
         (
+            ("text", "small_levels"),
+            {"model.depth": 2, "model.dilation_rate": (1, 2, 4)},
+            r"`config.model.dilation_rate` must be at most config.model.depth=2 dilations"
+            r".*Received: config.model.dilation_rate=\(1, 2, 4\)",
+        ),
+        (
+            ("seq_mnist", "small"),
+            {"model.layer": "tcn", "model.depth": 4},
+            "`config.model.dilation_rate` must be at most config.model.depth=4 dilations",
+        ),
+        (
             ("ptb_char", "small"),
             {"model.embeddings_initializer.config.minval": 1.5},
             "config.minval` must be at most .*maxval.*minval=1.5, .*maxval=1.0",

@@ -47,12 +47,13 @@ def drawn(generator, preset, **fields):
     """A preset's config with sizes that are drawn."""
     config = configs.load(*preset)
     count = lambda most: int(generator.integers(1, most + 1))  # noqa: E731
+    units, depth = 2 * count(6), count(4)
     config.model.update(
-        units=2 * count(6),
-        depth=count(4),
+        units=units,
+        depth=depth,
         layers=count(3),
         kernel_size=count(3),
-        dilation_rate=(1, 2),
+        dilation_rate=(1, 2)[:depth],
         inject_every=count(3),
         output_units=None,
         weight_normalization=bool(count(2) - 1),

@@ -80,7 +80,7 @@ def language_trainer(depth, depths):
         depth=depth,
         output_units=4,
         embedding_units=4,
-        dilation_rate=(1, 2),
+        dilation_rate=(1, 2)[:depth],
         dropout=0.2,
         recurrent_dropout=0.2,
         auxiliary_every=1,

@@ -5,6 +5,7 @@ import json
 import os
 import subprocess
 import sys
+import warnings
 
 import pytest
 
@@ -77,6 +78,27 @@ def test_a_run_whose_gate_left_the_forget_bias_out_goes_on_without_it(tmp_path):
     values["model"]["gate"] = "lstm"
     workdir.write_json(tmp_path / workdir.CONFIG, values)
     assert runs.load_config(tmp_path).model.unit_forget_bias
+
+
+@pytest.mark.parametrize("layer", ["trellis", "tcn", "equilibrium"])
+def test_a_run_with_dilations_that_no_level_used_goes_on_without_them(tmp_path, layer):
+    """Earlier releases took them. An equilibrium uses all of them."""
+    values = configs.load("seq_mnist", "small").to_dict()
+    values["model"] |= {"layer": layer, "depth": 2, "dilation_rate": (1, 4, 16)}
+    values["training"]["depths"] = ()
+    workdir.write_json(tmp_path / workdir.CONFIG, values)
+    if layer == "equilibrium":
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            config = runs.load_config(tmp_path)
+        assert config.model.dilation_rate == (1, 4, 16)
+        return
+    with pytest.warns(UserWarning, match=r"=\(1, 4, 16\) the 2 levels use \(1, 4\)"):
+        config = runs.load_config(tmp_path)
+    assert config.model.dilation_rate == (1, 4)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        workdir.refuse_other_run(tmp_path, config.to_dict(), (), configs.upgrade)
 
 
 def test_fields_that_may_change_are_taken_over(tmp_path):
