@@ -1,9 +1,11 @@
 """The environment of every test: one share of the cores, quiet, no GPU, no network."""
 
 import gc
+import inspect
 import os
 import signal
 import socket
+import warnings
 
 import hypothesis
 import pytest
@@ -104,6 +106,21 @@ def exports(shared_folder):
     from tests.serving import models  # here, as it imports TensorFlow
 
     return models.Exports(shared_folder)
+
+
+@pytest.fixture
+def quiet_library(monkeypatch):
+    """Makes each `UserWarning` of the library an error, as in an example that teaches its use."""
+    warn = warnings.warn
+
+    def guarded(message, category=UserWarning, stacklevel=1, **options):
+        caller = inspect.currentframe().f_back.f_globals["__name__"]
+        ours = caller.startswith("keras_trellis.")
+        if ours and issubclass(category or UserWarning, UserWarning):
+            raise AssertionError(f"{caller} warns: {message}")
+        warn(message, category, stacklevel + 1, **options)
+
+    monkeypatch.setattr(warnings, "warn", guarded)
 
 
 @pytest.fixture(autouse=True)

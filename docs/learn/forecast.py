@@ -102,7 +102,9 @@ def train(layer):
     return forecasts
 
 
-trellis = train(TrellisLayer(24, depth=4, kernel_size=3, dilation_rate=(1, 3, 9, 27)))
+trellis = train(
+    TrellisLayer(24, depth=5, kernel_size=3, dilation_rate=(1, 3, 9, 27, 81))
+)
 _ = train(keras.layers.LSTM(41))
 
 # %% [markdown]

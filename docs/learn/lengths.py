@@ -83,7 +83,8 @@ def train(layer, folder):
 
 
 with tempfile.TemporaryDirectory() as folder:
-    model = train(TrellisLayer(32, depth=6, dropout=0.1), folder)
+    layer = TrellisLayer(32, depth=6, dilation_rate=[1, 2, 4], dropout=0.1)
+    model = train(layer, folder)
     train(keras.layers.LSTM(49, dropout=0.1), folder)
 guess = np.bincount(kinds).max() / len(kinds)
 print(f"The most frequent kind is right for {guess:.1%}.")

@@ -215,7 +215,8 @@ def classifier_from_torch(
         ...     "linear.weight": np.ones([4, 4], "float32"),
         ...     "linear.bias": np.zeros([4], "float32"),
         ... }
-        >>> model = convert.classifier_from_torch(arrays, depth=4, dilation_rate=[1, 2])
+        >>> reach = dict(depth=4, dilation_rate=[1, 2, 4, 8])
+        >>> model = convert.classifier_from_torch(arrays, **reach)
         >>> tuple(model(np.ones([2, 10, 1], "float32")).shape)
         (2, 4)
     """

@@ -205,7 +205,8 @@ def export_classifier(
         >>> import numpy as np
         >>> from keras_trellis import TrellisClassifier, TrellisLayer
         >>> from keras_trellis.export import export_classifier
-        >>> model = TrellisClassifier(2, TrellisLayer(8, depth=3))
+        >>> layer = TrellisLayer(8, depth=4, dilation_rate=[1, 2, 4, 8])
+        >>> model = TrellisClassifier(2, layer)
         >>> logits = model(np.ones([1, 10, 3], "float32"))
         >>> folder = export_classifier(model, "models/movements", labels=["walk", "run"])
         >>> os.path.basename(folder)

@@ -151,7 +151,8 @@ def inference_model(model: keras.Model, precision: str = "float32") -> keras.Mod
         >>> import numpy as np
         >>> from keras_trellis import TrellisClassifier, TrellisLayer
         >>> from keras_trellis.export import inference_model
-        >>> model = TrellisClassifier(2, TrellisLayer(8, depth=3))
+        >>> layer = TrellisLayer(8, depth=4, dilation_rate=[1, 2, 4, 8])
+        >>> model = TrellisClassifier(2, layer)
         >>> sequences = np.ones([1, 10, 3], "float32")
         >>> logits = model(sequences)
         >>> small = inference_model(model, "int8")
@@ -167,6 +168,7 @@ def inference_model(model: keras.Model, precision: str = "float32") -> keras.Mod
         config["trellis"]["config"]["weight_normalization"] = False
     copy = type(model).from_config(config)
     copy.build_from_config(model.get_build_config())
+    copy.trellis.warns_of_unseen_steps = False  # the model has said it in training
     scales = {id(layer.kernel_scale), id(layer.recurrent_scale)} if folds else set()
     values = [weight for weight in model.weights if id(weight) not in scales]
     for variable, value in zip(copy.weights, values, strict=True):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 import traceback
 import warnings
@@ -15,6 +16,7 @@ from keras_trellis import arguments
 from keras_trellis.backend import current as backend
 from keras_trellis.core import checks, masks
 from keras_trellis.core.convolution import time_steps
+from keras_trellis.core.network import receptive_field
 from keras_trellis.types import Number, State, Tensor
 
 
@@ -165,6 +167,29 @@ def warn_inexact_state(layer: Any, sequences: Tensor) -> None:
     )
 
 
+def warn_unseen_steps(
+    layer: Any, sequences: Tensor, num_outputs: Number | None
+) -> None:
+    """Warns once for each layer of levels whose one answer does not see all time steps."""
+    steps = sequences.shape[1]
+    if not isinstance(steps, int):  # it is None, or the symbol of an export
+        return
+    sees_all = num_outputs != 1 or steps <= layer.receptive_field
+    if sees_all or layer.return_sequences or not layer.warns_of_unseen_steps:
+        return
+    layer.warns_of_unseen_steps = False
+    dilations = _far_dilations(layer, steps)
+    taps = f"kernel_size={layer.kernel_size}, " if layer.kernel_size != 2 else ""
+    warnings.warn(
+        f"The output of {layer.name!r} sees {layer.receptive_field} of {steps} time steps: what "
+        f"the others hold does not change it. It sees all of them with `depth=keras_trellis."
+        f"depth_for({steps}, {taps}dilation_rate={dilations}), dilation_rate={dilations}`. "
+        f"Received: depth={layer.depth}, dilation_rate={[*layer.dilation_rate]}",
+        UserWarning,
+        stacklevel=_caller_level(inspect.currentframe()),
+    )
+
+
 def with_used_dilations(config: Mapping[str, Any]) -> dict[str, Any]:
     """Returns a layer's config without the dilations that none of its levels uses; warns of them.
 
@@ -184,6 +209,20 @@ def with_used_dilations(config: Mapping[str, Any]) -> dict[str, Any]:
         stacklevel=_caller_level(inspect.currentframe()),
     )
     return {**config, "dilation_rate": used}
+
+
+def _far_dilations(layer: Any, steps: int) -> list[int]:
+    """Returns dilations that see all steps in few levels, each step by one path.
+
+    Groups keep theirs: with others they would be no stack of recurrent layers.
+    """
+    if layer.groups > 1:
+        return [*layer.dilation_rate]
+    dilations, factor = [1], max(layer.kernel_size, 2)
+    reach = functools.partial(receptive_field, kernel_size=layer.kernel_size)
+    while reach(len(dilations), dilation_rate=dilations) < steps:
+        dilations.append(factor * dilations[-1])
+    return dilations
 
 
 def _caller_level(frame: Any) -> int:

@@ -14,7 +14,11 @@ from keras_trellis.core import trellis
 from keras_trellis.core.network import receptive_field
 from keras_trellis.layers import networks
 from keras_trellis.layers.hooks import Pass
-from keras_trellis.layers.inputs import checked_tensors, with_used_dilations
+from keras_trellis.layers.inputs import (
+    checked_tensors,
+    warn_unseen_steps,
+    with_used_dilations,
+)
 from keras_trellis.layers.trellis_base import TrellisBase
 from keras_trellis.types import Cache, State, Tensor
 
@@ -133,6 +137,9 @@ class TrellisLayer(TrellisBase):
             `keras_trellis.core.kernels.expand_group_hidden`). LSTM blocks stand in Keras's order i,
             f, c, o; tap k - 1 reads the present step.
         bias: `[blocks * units]`.
+        warns_of_unseen_steps: whether the layer warns where it returns the last output alone, of
+            more steps than its `receptive_field`. It does so once, and not after weights were
+            loaded from a file.
 
     Raises:
         ValueError: an argument is out of its range or unknown.
@@ -168,6 +175,8 @@ class TrellisLayer(TrellisBase):
         True
     """
 
+    warns_of_unseen_steps: bool = True
+
     _instead: ClassVar[dict[str, str]] = TrellisBase._instead | {
         "depth": (
             "For outputs that see 100 steps, write `TrellisLayer(64, "
@@ -188,6 +197,11 @@ class TrellisLayer(TrellisBase):
     def from_config(cls, config: dict[str, Any]) -> TrellisLayer:
         """Makes a layer of its config, also of one that has more dilations than levels."""
         return super().from_config(with_used_dilations(config))
+
+    def load_own_variables(self, store: Any) -> None:
+        """Loads the variables from a file. Whoever trained them knows how far they see."""
+        super().load_own_variables(store)
+        self.warns_of_unseen_steps = False
 
     @property
     def receptive_field(self) -> int:
@@ -215,6 +229,7 @@ class TrellisLayer(TrellisBase):
         self, sequences: Tensor, request: Pass
     ) -> tuple[Tensor, State, Tensor | None]:
         """Runs whole sequences; the last result is the auxiliary outputs, if any."""
+        warn_unseen_steps(self, sequences, request.num_outputs)
         *inner, depth = request.levels
         collected, state = networks.run(
             dataclasses.replace(self._network, depth=depth),

@@ -31,11 +31,13 @@ def run(module):
     return results.failed, results.attempted
 
 
+@pytest.mark.usefixtures("quiet_library")
 @pytest.mark.parametrize("module", sorted(MODULES - {*EXPORT}))
 def test_the_examples_run(module):
     assert run(module)[0] == 0
 
 
+@pytest.mark.usefixtures("quiet_library")
 def test_the_examples_of_exports_run(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert [run(module)[0] for module in EXPORT] == [0, 0]

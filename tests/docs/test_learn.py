@@ -20,6 +20,7 @@ def test_from_data_to_device_in_one_program(forks):
     small = os.environ | {"SECONDS": "0.1"}
     done = forks.run("-m", "docs.learn.watch", cwd=ROOT, env=small)
     assert done.returncode == 0, done.stderr[-3000:]
+    assert " time steps: " not in done.stderr, "a layer does not see its series"
     sizes = re.findall(r"(\w+): 7\d,\d{3} parameters, \d+ training", done.stdout)
     assert sizes == ["trellis_layer", "gru"]
     assert done.stdout.count("of 320 windows of the test people") == 2

@@ -37,6 +37,7 @@ PROGRAMS = {
 @pytest.mark.parametrize(
     "page", [page for page, text in PROGRAMS.items() if text.strip()]
 )
+@pytest.mark.usefixtures("quiet_library")
 def test_the_examples_run(page, tmp_path, monkeypatch):
     for module in NEEDS.get(page, ()):
         pytest.importorskip(module)

@@ -23,6 +23,7 @@ def test_the_trellis_layer_is_ahead_of_the_lstm(forks):
     assert shorter != PROGRAM
     done = forks.run("-c", shorter, timeout=600)
     assert done.returncode == 0, done.stderr[-3000:]
+    assert " time steps: " not in done.stderr, "a layer does not see its series"
     scores = {name: float(score) for _, name, score in SCORE.findall(done.stdout)}
     assert set(scores) == {"TrellisLayer", "LSTM"}, done.stdout
     assert scores["TrellisLayer"] > scores["LSTM"] + 20

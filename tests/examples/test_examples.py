@@ -21,6 +21,7 @@ def test_example(name, forks):
     assert "For your own" in module.__doc__
     done = forks.run("-m", module.__name__, cwd=ROOT, timeout=600)
     assert done.returncode == 0, done.stderr[-3000:]
+    assert " time steps: " not in done.stderr, "a layer does not see its series"
     assert done.stdout.strip(), "it shows nothing"
 
 

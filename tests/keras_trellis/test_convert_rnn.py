@@ -60,6 +60,12 @@ def test_it_is_exact_up_to_these_steps_only():
     assert (difference[:STEPS] < 1e-12).all() and (difference[STEPS:] > 1e-9).all()
 
 
+@pytest.mark.usefixtures("quiet_library")
+def test_it_sees_the_steps_that_one_chose_without_a_warning():
+    layers = built([keras.layers.LSTM(4, dtype="float64")], P)
+    convert.layer_from_rnn(layers, STEPS)(np.zeros((1, 3 * STEPS, P)))
+
+
 @pytest.mark.parametrize("kind", ["LSTM", "GRU", "SimpleRNN"])
 def test_states_are_those_of_the_layers_side_by_side(kind):
     layers = stack(kind, 3, return_state=True)

@@ -90,10 +90,12 @@ class Trellis(Kind):
     )
 
     def build(self, model: ConfigDict, outputs: int, **settings: Any) -> Any:
-        """Returns a `TrellisLayer`."""
-        return TrellisLayer(
+        """Returns a `TrellisLayer`; a run's first lines say how far it sees."""
+        layer = TrellisLayer(
             depth=model.depth, **self._arguments(model, outputs), **settings
         )
+        layer.warns_of_unseen_steps = False
+        return layer
 
     def network(self, model: ConfigDict, outputs: int) -> str:
         """Returns in words how many levels there are, and of which gate."""

@@ -73,6 +73,13 @@ def test_a_classifier():
     assert copy.permutation == (3, 1, 0, 2)
 
 
+@pytest.mark.usefixtures("quiet_library")
+def test_what_has_been_trained_does_not_warn_of_its_receptive_field():
+    model = TrellisClassifier(4, TrellisLayer(8, 3))
+    model.build((None, None, 3))
+    inference_model(model)(np.zeros((2, 9, 3)))
+
+
 def test_layers_of_keras_too():
     lstm = keras.layers.LSTM(6, dropout=0.5, recurrent_dropout=0.5, dtype="float64")
     model = TrellisLM(

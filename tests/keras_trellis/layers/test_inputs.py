@@ -1,13 +1,17 @@
 """What every sequence layer takes and refuses: types of numbers, no time step, masks, states."""
 
 import re
+import warnings
 
+import hypothesis.strategies as st
 import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+from hypothesis import given, settings
 
-from keras_trellis import TrellisClassifier, recurrent
+import keras_trellis
+from keras_trellis import TrellisClassifier, TrellisLayer, recurrent
 from keras_trellis.layers.sequence import SequenceLayer
 from tests.contract.registry import CHANNELS, REGISTRY
 
@@ -209,3 +213,51 @@ def test_masks_of_other_shapes_are_refused(layer):
 
 def test_all_gated_layers_are_among_them():
     assert {f"{REGISTRY[name].holds.__name__}Cell" for name in GATED} == {*CELLS}
+
+
+# More steps than a layer sees; tests/contract has what warns
+
+
+@settings(max_examples=25)
+@given(
+    kernel_size=st.integers(1, 4),
+    depth=st.integers(1, 12),
+    cycle=st.lists(st.integers(1, 5), min_size=1, max_size=4),
+    further=st.integers(1, 60),
+    groups=st.sampled_from([1, 1, 3]),
+)
+def test_what_a_warning_advises_sees_all_steps(
+    kernel_size, depth, cycle, further, groups
+):
+    fixed = dict(kernel_size=kernel_size, groups=groups)
+    layer = TrellisLayer(3, depth, dilation_rate=cycle[:depth], **fixed)
+    x = np.zeros((1, layer.receptive_field + further, 1))
+    with pytest.warns(UserWarning) as warned:
+        layer(x)
+    (said,) = warned
+    text = str(said.message)
+    assert f"sees {layer.receptive_field} of {x.shape[1]} time steps" in text
+    advice = re.search(r"`(depth=keras_trellis\.depth_for\(.*)`", text)[1]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        better = eval(
+            f"keras_trellis.TrellisLayer(3, **fixed, {advice})",
+            {"keras_trellis": keras_trellis, "fixed": fixed},
+        )
+        better(x)
+    assert groups > 1 or better.depth <= x.shape[1].bit_length()
+
+
+def test_the_layer_that_a_warning_advises_learns_the_task():
+    """To recall step 5 of 30, of variance 1; what does not see it learns nothing."""
+    keras.utils.set_random_seed(0)
+    x = np.random.default_rng(0).normal(size=(1500, 30, 1)).astype("float32")
+    with pytest.warns(UserWarning, match="sees 9 of 30 time steps") as warned:
+        TrellisLayer(24, depth=8)(x[:1])
+    advice = re.search(r"`(depth=.*)`", str(warned[0].message))[1]
+    layer = eval(f"keras_trellis.TrellisLayer(24, {advice})")
+    assert (layer.depth, layer.dilation_rate) == (5, (1, 2, 4, 8, 16))
+    model = keras.Sequential([keras.Input((30, 1)), layer, keras.layers.Dense(1)])
+    model.compile(keras.optimizers.Adam(1e-2), "mse")
+    history = model.fit(x, x[:, 5], epochs=2, batch_size=50, verbose=0).history
+    assert history["loss"][-1] < 0.3
