@@ -20,6 +20,22 @@ _P = ParamSpec("_P")
 _PLAIN = inspect.Parameter.POSITIONAL_OR_KEYWORD
 _KEYWORD = inspect.Parameter.KEYWORD_ONLY
 _KERAS_EXTRAS = ("input_dim", "input_shape")  # no signature has them
+_OF_AN_LSTM = (
+    "activation",
+    "recurrent_activation",
+    "use_bias",
+    "unit_forget_bias",
+    "unroll",
+    "implementation",
+    "use_cudnn",
+)
+NO_CHOICE = {"implementation": (0, 1, 2), "use_cudnn": ("auto", False)}
+"""What a layer that has one implementation, and none of cuDNN's, takes of an LSTM's arguments."""
+NO_CHOICE_HINTS = {
+    "implementation": "Leave it out: there is nothing to choose.",
+    "use_cudnn": "Leave it out: cuDNN does not run this layer.",
+}
+"""What such a layer says of their other values; see `constructor`."""
 
 
 def refusal(name: str, value: Any, expected: str) -> ValueError:
@@ -185,17 +201,24 @@ def constructor(init: Callable[_P, None]) -> Callable[_P, None]:
     class that unknown arguments were handed to, such as the cell of a layer.
 
     A class may have `_instead`, a name -> what to write where that argument is missing or unknown.
+    An instance may have `_implied`, the name of an argument of `keras.layers.LSTM` -> the values
+    of it that say what the layer does anyway. Those are taken, and the `__init__` never sees them.
 
     Raises (what it returns):
         TypeError: an argument is missing, too many or given twice, as for Keras's layers.
-        ValueError: an argument is unknown, as for Keras's layers.
+        ValueError: an argument is unknown, as for Keras's layers, or is one of an LSTM and says
+            what the layer does not do.
     """
 
     @functools.wraps(init)
     def checked(*args: _P.args, **kwargs: _P.kwargs) -> None:
         layer, *given = args
-        _check(type(layer), checked, given, kwargs)
+        cls = type(layer)
+        _check(cls, checked, given, kwargs)
+        said = {name: kwargs.pop(name) for name in _unlisted(cls, checked, kwargs)}
         init(*args, **kwargs)
+        for name, value in said.items():
+            _check_implied(layer, name, value)
 
     # Keras asks `inspect.getfullargspec`, which does not look through a wrapper.
     checked.__signature__ = inspect.signature(init)  # type: ignore[attr-defined]
@@ -246,13 +269,36 @@ def _check(
 
 def _check_names(cls: type, init: Callable, named: Mapping[str, Any]) -> None:
     known = _known(cls, init).keys()
+    unlisted = _unlisted(cls, init, named)
     for name, value in named.items():
-        if name not in known and name not in _KERAS_EXTRAS:
+        if name not in known and name not in unlisted and name not in _KERAS_EXTRAS:
             instead = _instead(cls, name) or _nearest(name, known)
-            raise ValueError(
-                f"{cls.__name__} has no argument `{name}`. {instead}"
-                f"Received: {name}={value!r}"
-            )
+            raise _unknown(cls, name, value, instead)
+
+
+def _unlisted(cls: type, init: Callable, named: Mapping[str, Any]) -> list[str]:
+    """Returns which arguments are an LSTM's, which only `_implied` of a class knows."""
+    if not hasattr(cls, "_implied"):
+        return []
+    known = _known(cls, init).keys()
+    return [name for name in named if name in _OF_AN_LSTM and name not in known]
+
+
+def _check_implied(layer: Any, name: str, value: Any) -> None:
+    """Refuses an argument of an LSTM that says what a layer does not do."""
+    implied = layer._implied.get(name, ())
+    if value in implied:
+        return
+    instead = _instead(type(layer), name)
+    if implied and not instead:
+        instead = f"It is {implied[0]!r}. "
+    raise _unknown(type(layer), name, value, instead)
+
+
+def _unknown(cls: type, name: str, value: Any, instead: str) -> ValueError:
+    return ValueError(
+        f"{cls.__name__} has no argument `{name}`. {instead}Received: {name}={value!r}"
+    )
 
 
 def _parameters(init: Callable, *kinds: Any) -> list[inspect.Parameter]:

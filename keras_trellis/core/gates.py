@@ -25,7 +25,7 @@ from typing import Any
 import keras
 from keras import ops
 
-from keras_trellis.core.network import Activation, Gate
+from keras_trellis.core.network import Activation, Gate, activation_function
 from keras_trellis.types import State, Tensor
 
 
@@ -196,20 +196,47 @@ def remembering(gate: Gate, initializer: Any) -> Any:
     return initialize
 
 
-def get(identifier: str | Gate | dict[str, Any]) -> Gate:
+OWN = "auto"
+"""The activation of a layer's gate where nothing else is said: the one that the gate has."""
+
+
+def get(
+    identifier: str | Gate | dict[str, Any],
+    activation: Activation = OWN,
+    recurrent_activation: Activation = OWN,
+) -> Gate:
     """Returns the gate with this name or configuration, or the gate itself.
 
+    Args:
+        identifier: a name, a configuration or a gate.
+        activation: that of a gate by its name; a gate that is made already must have it.
+        recurrent_activation: the same.
+
     Raises:
-        ValueError: `identifier` is none of these.
+        ValueError: `identifier` is none of these, or the gate has another activation.
     """
+    given = {"activation": activation, "recurrent_activation": recurrent_activation}
+    given = {name: value for name, value in given.items() if value != OWN}
     gate = identifier
     if isinstance(identifier, dict):
         gate = keras.saving.deserialize_keras_object(identifier)
     elif isinstance(identifier, str) and identifier in NAMES:
-        gate = NAMES[identifier]()
+        return NAMES[identifier](**given)
     if isinstance(gate, Gate):
+        _check_activations(gate, given)
         return gate
     raise ValueError(
         f"`gate` must be one of {sorted(NAMES)} or a `keras_trellis.Gate`. "
         f"Received: gate={identifier!r}"
     )
+
+
+def _check_activations(gate: Gate, given: dict[str, Any]) -> None:
+    for name, value in given.items():
+        own = getattr(gate, name, None)
+        if own is not activation_function(name, value):
+            has = f"{type(gate).__name__}({name}={getattr(own, '__name__', own)!r})"
+            raise ValueError(
+                f"`{name}` must be that of the gate, which is made already, or be left out. "
+                f"Received: {name}={value!r}, gate={has}"
+            )

@@ -12,7 +12,7 @@ import keras
 import numpy as np
 from keras import ops
 
-from keras_trellis.arguments import dilation_cycle, positive
+from keras_trellis.arguments import dilation_cycle, positive, refusal
 from keras_trellis.backend import current as backend
 from keras_trellis.core.convolution import at_least_float32, zero_rows, zeros
 from keras_trellis.types import Number, State, Tensor
@@ -152,9 +152,9 @@ class Gate(abc.ABC):
         activation: Activation = "tanh",
         recurrent_activation: Activation = "sigmoid",
     ) -> None:
-        self.activation = _precise(keras.activations.get(activation))
-        self.recurrent_activation = _precise(
-            keras.activations.get(recurrent_activation)
+        self.activation = activation_function("activation", activation)
+        self.recurrent_activation = activation_function(
+            "recurrent_activation", recurrent_activation
         )
 
     @abc.abstractmethod
@@ -184,8 +184,20 @@ class Gate(abc.ABC):
         return cls(**config)
 
 
-def _precise(activation: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]:
-    """Returns an activation that does not round more than its argument is rounded."""
+def activation_function(name: str, value: Activation) -> Callable[[Tensor], Tensor]:
+    """Returns an activation; tanh as one that does not round more than its argument is rounded.
+
+    Args:
+        name: the argument's.
+        value: whatever Keras takes for an activation.
+
+    Raises:
+        ValueError: it is something else.
+    """
+    try:
+        activation = keras.activations.get(value)
+    except (TypeError, ValueError):
+        raise refusal(name, value, "an activation of Keras or a function") from None
     if activation is keras.activations.tanh:
         return backend.tanh
     return activation

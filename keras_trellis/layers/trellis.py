@@ -79,6 +79,9 @@ class TrellisLayer(TrellisBase):
             `depth` of them: level i uses entry i % len.
         gate: "lstm", "gru", "tanh", "irc_gru", "irc_lstm", "fastgrnn", or a
             `keras_trellis.Gate`.
+        activation: the activation of the gate, as in `LSTMGate(activation=...)`; "auto": its own,
+            which is "tanh" for "lstm". A `Gate` given as `gate` must have it already.
+        recurrent_activation: the same for its `recurrent_activation`, "sigmoid" for "lstm".
         output_units: the number of output channels, the last ones of h; None for all.
         groups: 1 for a dense hidden kernel. G > 1 for the mixed group convolution of Theorem 1:
             G groups of units / G channels; the past taps connect each group to itself, the
@@ -128,7 +131,8 @@ class TrellisLayer(TrellisBase):
             `MaxNorm(1)` bounds the norm of each output channel over all taps and inputs. So is an
             `Identity` initializer, the oldest tap first.
         seed: seed of the dropout masks.
-        **kwargs: `name`, `dtype`, `trainable`, `activity_regularizer` of `keras.layers.Layer`.
+        **kwargs: `name`, `dtype`, `trainable`, `activity_regularizer` of `keras.layers.Layer`. An
+            LSTM's `unroll=False`, `use_cudnn="auto"` and `implementation` change nothing.
 
     Attributes:
         kernel: `[k, p, blocks * units]` (groups: `[1, p, blocks * units / G]`, or with

@@ -16,7 +16,7 @@ from keras_trellis.core import caches, gates, kernels
 from keras_trellis.core.convolution import rows
 from keras_trellis.core.dropout import Rate, generator_for, next_seed, stream_mask
 from keras_trellis.core.kernels import WeightArguments
-from keras_trellis.core.network import Network, Weights
+from keras_trellis.core.network import Activation, Network, Weights
 from keras_trellis.layers.inputs import check_cache
 from keras_trellis.layers.sequence import SequenceLayer
 from keras_trellis.types import Cache, State, Tensor
@@ -35,14 +35,6 @@ _PLAIN = (
     "use_bias",
     "unit_forget_bias",
 )
-_LSTM_HINTS = {
-    "activation": "It belongs to the gate: `gate=keras_trellis.LSTMGate(activation=...)`.",
-    "recurrent_activation": (
-        "It belongs to the gate: `gate=keras_trellis.LSTMGate(recurrent_activation=...)`."
-    ),
-    "implementation": "Leave it out: there is nothing to choose.",
-    "use_cudnn": "Leave it out: cuDNN does not run this layer.",
-}
 _MANY_LEVELS = 1000
 _BYTES = {"bfloat16": 2, "float16": 2, "float32": 4, "float64": 8}
 
@@ -53,7 +45,8 @@ class TrellisBase(WeightArguments, SequenceLayer):
     dropout: Any = Rate()
     recurrent_dropout: Any = Rate()
     weight_dropout: Any = Rate()
-    _instead: ClassVar[dict[str, str]] = _LSTM_HINTS
+    _instead: ClassVar[dict[str, str]] = arguments.NO_CHOICE_HINTS
+    _implied: ClassVar[dict[str, tuple]] = arguments.NO_CHOICE | {"unroll": (False,)}
 
     @constructor
     def __init__(
@@ -64,6 +57,8 @@ class TrellisBase(WeightArguments, SequenceLayer):
         kernel_size: int = 2,
         dilation_rate: int | Sequence[int] = 1,
         gate: str | gates.Gate = "lstm",
+        activation: Activation = gates.OWN,
+        recurrent_activation: Activation = gates.OWN,
         output_units: int | None = None,
         groups: int = 1,
         inject_groups: bool = False,
@@ -98,7 +93,7 @@ class TrellisBase(WeightArguments, SequenceLayer):
         self.depth = arguments.positive("depth", depth)
         self.kernel_size = arguments.positive("kernel_size", kernel_size)
         self.dilation_rate = _used_dilations(dilation_rate, self.depth)
-        self.gate = gates.get(gate)
+        self.gate = gates.get(gate, activation, recurrent_activation)
         self.output_units = arguments.at_most(
             "output_units", output_units, "units", self.units
         )
@@ -339,7 +334,6 @@ def _used_dilations(dilation_rate: int | Sequence[int], depth: int) -> tuple[int
 def _refuse_an_activation(depth: Any) -> None:
     if isinstance(depth, str) or callable(depth):
         raise ValueError(
-            "`depth` must be a positive integer, the number of levels. An activation belongs to "
-            f"the gate: `gate=keras_trellis.LSTMGate(activation={depth!r})`. "
-            f"Received: depth={depth!r}"
+            "`depth` must be a positive integer, the number of levels. Give an activation by "
+            f"name: `activation={depth!r}`. Received: depth={depth!r}"
         )

@@ -62,10 +62,13 @@ class GatedCell(WeightArguments):
     """
 
     __signature__ = FullSignature()
+    _instead: ClassVar[dict[str, str]] = arguments.NO_CHOICE_HINTS
     biases: ClassVar[dict[str, tuple[float, ...]]] = {"paper": (), "released": (1.0,)}
     """For each variant what is added to the initial biases of its first gate blocks."""
     square: ClassVar[bool] = False
     """Whether the input must have as many channels as the output."""
+    activation: ClassVar[str] = "linear"
+    """What an LSTM has tanh for, in the candidate or before the output."""
     step: Any
     """One time step, a `core.recurrence.Step`."""
     state_names: Any = ("h",)
@@ -215,6 +218,23 @@ class GatedCell(WeightArguments):
                     value = value * mask
             weights[name] = value
         return weights
+
+    @property
+    def _implied(self) -> dict[str, tuple]:
+        """The values of an LSTM's arguments that say what the cell does anyway."""
+        kinds = [kind for _, kind in self.variables_for(self.units).values()]
+        return {
+            **arguments.NO_CHOICE,
+            "activation": (self.activation, keras.activations.get(self.activation)),
+            "recurrent_activation": ("sigmoid", keras.activations.sigmoid),
+            "use_bias": (BIAS in kinds,),
+            "unit_forget_bias": (self._remembers,),
+        }
+
+    @property
+    def _remembers(self) -> bool:
+        """Whether the bias of the forget gate begins at 1."""
+        return 1.0 in self.biases[self.variant]
 
     @property
     def _kind(self) -> str:

@@ -82,6 +82,7 @@ class WeightDropLSTMCell(GatedCell):
 
     state_names = ("h", "c")
     biases = {"paper": (0.0, 1.0, 0.0, 0.0), "released": (0.0, 0.0, 0.0, 0.0)}
+    activation = "tanh"
     step = staticmethod(steps.lstm)
 
     @constructor
@@ -115,6 +116,7 @@ class IRCLSTMCell(ResidualCell):
     biases = {"paper": ()}
     state_names = ("h", "c")
     gates = 3
+    activation = "tanh"
     step = staticmethod(steps.irc_lstm)
 
 
@@ -124,6 +126,7 @@ class IHCLSTMCell(ResidualCell):
 
     state_names = ("h", "c")
     gates = 3
+    activation = "tanh"
 
     @constructor
     def __init__(self, units: int, *, projected: bool = False, **kwargs: Any) -> None:
@@ -317,6 +320,7 @@ class FastGRNNCell(GatedCell):
     """One time step of `FastGRNN`."""
 
     biases = {"paper": (0.0, 0.0), "released": (1.0, 0.0)}
+    activation = "tanh"
     step = staticmethod(steps.fast_grnn)
 
     @constructor

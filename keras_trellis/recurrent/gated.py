@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 import keras
 from keras import ops
 
+from keras_trellis import arguments
 from keras_trellis.arguments import FullSignature, constructor
 from keras_trellis.backend import current as backend
 from keras_trellis.core import masks, no_steps
@@ -51,7 +52,8 @@ class GatedRNN(keras.layers.RNN):
     """A gated recurrent layer, used as `keras.layers.LSTM` is.
 
     Its arguments are those of its cell and these of `keras.layers.RNN`; unlike there,
-    all but `units` are keyword arguments.
+    all but `units` are keyword arguments. Arguments of a `keras.layers.LSTM` that say what the
+    layer does anyway, such as `recurrent_activation="sigmoid"`, are taken and change nothing.
 
     `stream` goes on from a cache, as for every sequence layer of this package. The cache is
     the state, with the last output at its end where that is no state.
@@ -78,6 +80,7 @@ class GatedRNN(keras.layers.RNN):
     """
 
     __signature__ = FullSignature()
+    _instead: ClassVar[dict[str, str]] = arguments.NO_CHOICE_HINTS
     cell_class: ClassVar[type[GatedCell]]
     recompute = False
 
@@ -146,6 +149,10 @@ class GatedRNN(keras.layers.RNN):
     def state_units(self) -> tuple[int, ...]:
         """The number of channels of each state."""
         return tuple(self.cell.state_size)
+
+    @property
+    def _implied(self) -> dict[str, tuple]:
+        return self.cell._implied
 
     @property
     def receptive_field(self) -> None:

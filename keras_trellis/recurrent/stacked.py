@@ -39,9 +39,8 @@ _OTHER_LAYERS = "Stack keras.layers.LSTM layers where you need another."
 _LSTM_HINTS = {
     "activation": f"It is tanh. {_OTHER_LAYERS}",
     "recurrent_activation": f"It is the logistic function. {_OTHER_LAYERS}",
-    "implementation": "Leave it out: there is nothing to choose.",
     "unroll": "Leave it out: a single time step is computed without a loop.",
-    "use_cudnn": "Leave it out: cuDNN does not run this layer.",
+    **arguments.NO_CHOICE_HINTS,
 }
 # What the groups of an `EquilibriumTrellisLayer` need to be LSTM layers.
 _STACK_ARGUMENTS = {
@@ -127,7 +126,8 @@ class StackedLSTM(WeightArguments, SequenceLayer):
         recurrent_dropout: the same for a layer's own h before its recurrent kernel, `[B, units]`.
             With it Keras's LSTM draws both masks anew for each of the four gates.
         seed: seed of the dropout masks.
-        **kwargs: `name`, `dtype`, `trainable`, `activity_regularizer` of `keras.layers.Layer`.
+        **kwargs: `name`, `dtype`, `trainable`, `activity_regularizer` of `keras.layers.Layer`. The
+            other defaults of an LSTM, such as `activation="tanh"`, change nothing.
 
     Attributes:
         num_layers: the number of layers.
@@ -161,6 +161,12 @@ class StackedLSTM(WeightArguments, SequenceLayer):
     dropout: Any = Rate()
     recurrent_dropout: Any = Rate()
     _instead: ClassVar[dict[str, str]] = _LSTM_HINTS
+    _implied: ClassVar[dict[str, tuple]] = {
+        **arguments.NO_CHOICE,
+        "unroll": (False,),
+        "activation": ("tanh", keras.activations.tanh),
+        "recurrent_activation": ("sigmoid", keras.activations.sigmoid),
+    }
 
     @constructor
     def __init__(

@@ -69,6 +69,7 @@ class TensorizedLSTMCell(GatedCell):
     """
 
     biases = {"paper": ()}
+    activation = "tanh"
 
     @constructor
     def __init__(
@@ -179,6 +180,10 @@ class TensorizedLSTMCell(GatedCell):
         config = super().get_config()
         config["channels"] = config.pop("units")
         return config | {name: getattr(self, name) for name in _OWN}
+
+    @property
+    def _remembers(self) -> bool:
+        return self.cell == "lstm" and self.forget_bias == 1
 
     def _first_bias(self, shape: Sequence[int], dtype: Any = None) -> Tensor:
         bias = self.bias_initializer(shape, dtype=dtype)

@@ -5,20 +5,35 @@ import re
 import warnings
 
 import keras
+import numpy as np
 import pytest
 
 import keras_trellis
 from keras_trellis import (
     EquilibriumTrellisLayer,
+    LSTMGate,
     RecurrentLayer,
     TensorizedLSTM,
     TrellisLayer,
     recurrent,
 )
-from keras_trellis.recurrent import IHCLSTM, IRCGRU, IHCLSTMCell, TensorizedLSTMCell
+from keras_trellis.layers.trellis_base import TrellisBase
+from keras_trellis.recurrent import (
+    IHCLSTM,
+    IRCGRU,
+    IHCLSTMCell,
+    StackedLSTM,
+    TensorizedLSTMCell,
+    WeightDropLSTM,
+)
+from keras_trellis.recurrent.gated import GatedRNN
 
 CLASSES = [TrellisLayer, EquilibriumTrellisLayer, RecurrentLayer]
 CLASSES += [getattr(recurrent, name) for name in recurrent.__all__]
+SWAPPED = [cls for cls in CLASSES if not cls.__name__.endswith("Cell")]
+SWAPPED = [cls for cls in SWAPPED if cls is not RecurrentLayer] + [IHCLSTMCell]
+TANH = ("StackedLSTM", "WeightDropLSTM", "IRCLSTM", "IHCLSTM", "FastGRNN", "Tensorized")
+"""How the names of the layers begin that have a tanh where an LSTM has it."""
 INNER = ("TrellisBase", "GatedRNN", "GatedCell", "SequenceLayer", "__init__")
 
 
@@ -90,7 +105,12 @@ def test_every_class_names_itself(cls):
             lambda: EquilibriumTrellisLayer(4, groups=2, unroll=True),
             "EquilibriumTrellisLayer has no argument `unroll`.*in a stack of groups over time",
         ),
-        (lambda: EquilibriumTrellisLayer(4, activation="tanh"), "^Equil.*LSTMGate"),
+        (lambda: EquilibriumTrellisLayer(4, use_cudnn=True), "^Equil.*Leave it out"),
+        (lambda: IRCGRU(3, activation="tanh"), "^IRCGRU .*`activation`. It is 'linear'"),
+        (lambda: IRCGRU(3, use_bias=True), "^IRCGRU .*`use_bias`. It is False.*=True"),
+        (lambda: IRCGRU(3, use_cudnn=True), "^IRCGRU .*cuDNN does not run"),
+        (lambda: IHCLSTMCell(3, activation="relu"), "^IHCLSTMCell .* It is 'tanh'"),
+        (lambda: TrellisLayer(3, 2, activation="rleu"), "`activation` must be.*'rleu'"),
     ],
 )  # fmt: skip
 def test_what_a_class_does_not_take(call, said):
@@ -192,3 +212,120 @@ def test_so_deep_a_network_is_told_what_it_costs():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         TrellisLayer(64, 1000)
+
+
+# What the arguments of an LSTM say
+
+
+def taken(cls, name, value, **others):
+    """Returns whether a class takes an argument, which must change nothing then."""
+    try:
+        layer = cls(*values(cls), name="a", **others, **{name: value})
+    except ValueError as error:
+        said = str(error)
+        assert f"{cls.__name__} has no argument `{name}`. " in said
+        assert said.endswith(f"Received: {name}={value!r}")
+        return False
+    plain = cls(*values(cls), name="a", **others)
+    assert layer.get_config() == plain.get_config()
+    return True
+
+
+@pytest.mark.parametrize("cls", SWAPPED, ids=lambda cls: cls.__name__)
+def test_what_says_what_the_layer_does_anyway_is_taken(cls):
+    for value in (0, 1, 2, 3):
+        assert taken(cls, "implementation", value) == (value < 3)
+    for value in ("auto", False, True):
+        assert taken(cls, "use_cudnn", value) == (value is not True)
+    assert taken(cls, "unroll", False) != (cls is IHCLSTMCell)
+    for value in ("sigmoid", keras.activations.sigmoid):
+        assert taken(cls, "recurrent_activation", value) or issubclass(cls, TrellisBase)
+
+
+@pytest.mark.parametrize(
+    "cls",
+    [cls for cls in SWAPPED if not issubclass(cls, TrellisBase)],
+    ids=lambda cls: cls.__name__,
+)
+def test_a_layer_takes_its_own_activations_alone(cls):
+    own = "tanh" if cls.__name__.startswith(TANH) else "linear"
+    for name in ("tanh", "linear", "relu"):
+        assert taken(cls, "activation", name) == (name == own)
+        assert taken(cls, "activation", keras.activations.get(name)) == (name == own)
+    assert not taken(cls, "recurrent_activation", "hard_sigmoid")
+
+
+@pytest.mark.parametrize(
+    ("cls", "variant"),
+    [
+        (cls, variant)
+        for cls in SWAPPED
+        if issubclass(cls, GatedRNN)
+        for variant in cls.cell_class.biases
+    ],
+)
+def test_a_layer_takes_what_is_so_of_its_biases(cls, variant):
+    layer = cls(*values(cls), variant=variant)
+    layer.build((None, None, 3))
+    biases = [each for each in layer.weights if "bias" in each.path]
+    remembers = any((each.numpy() == 1).any() for each in biases)
+    for value in (True, False):
+        so = taken(cls, "use_bias", value, variant=variant)
+        assert so == (value == bool(biases))
+        so = taken(cls, "unit_forget_bias", value, variant=variant)
+        assert so == (value == remembers)
+
+
+@pytest.mark.parametrize("cls", [WeightDropLSTM, StackedLSTM])
+def test_the_config_of_an_lstm_is_taken_where_all_of_it_fits(cls):
+    lstm = keras.layers.LSTM(3, return_sequences=True, dropout=0.1, name="mine")
+    layer = cls.from_config(lstm.get_config())
+    shared = lstm.get_config().keys() & layer.get_config().keys()
+    assert {"units", "return_sequences", "kernel_initializer", "dropout"} <= shared
+    for name in shared:
+        assert layer.get_config()[name] == lstm.get_config()[name]
+    other = keras.layers.LSTM(3, activation="relu").get_config()
+    with pytest.raises((ValueError, TypeError), match="`activation`. It is .*tanh"):
+        cls.from_config(other)
+
+
+def test_a_trellis_layer_takes_the_config_of_an_lstm_and_a_depth():
+    lstm = keras.layers.LSTM(3, activation="relu", use_bias=False)
+    layer = TrellisLayer.from_config({**lstm.get_config(), "depth": 2})
+    gate = layer.gate.get_config()
+    assert gate == {"activation": "relu", "recurrent_activation": "sigmoid"}
+    assert not layer.use_bias
+
+
+@pytest.mark.parametrize(
+    "make", [EquilibriumTrellisLayer, lambda *a, **k: TrellisLayer(*a, 2, **k)]
+)
+def test_activations_go_to_the_gate(make):
+    activations = {"activation": "relu", "recurrent_activation": "hard_sigmoid"}
+    for gate in ("lstm", "irc_gru"):
+        layer = make(3, gate=gate, **activations)
+        assert layer.gate.name == gate and layer.gate.get_config() == activations
+        copy = type(layer).from_config(layer.get_config())
+        assert copy.gate.get_config() == activations
+    # None is linear, as for an LSTM.
+    assert make(3, activation=None).gate.activation is keras.activations.linear
+    assert make(3, gate="irc_gru").gate.activation is keras.activations.linear
+
+
+def test_activations_that_are_not_those_of_a_gate_that_is_made_are_refused():
+    gate = LSTMGate(activation="relu")
+    layer = TrellisLayer(3, 2, gate=gate, activation=keras.activations.relu)
+    assert layer.gate is gate
+    said = message(ValueError, lambda: TrellisLayer(3, 2, gate=gate, activation="tanh"))
+    assert said.startswith("`activation` must be that of the gate")
+    assert said.endswith("activation='tanh', gate=LSTMGate(activation='relu')")
+
+
+def test_a_weight_drop_lstm_of_an_lstm_s_config_computes_what_it_does():
+    lstm = keras.layers.LSTM(4, return_sequences=True)
+    layer = WeightDropLSTM.from_config(lstm.get_config())
+    x = np.random.default_rng(0).normal(size=(2, 5, 3)).astype("float32")
+    expected = lstm(x)
+    layer.build(x.shape)
+    layer.set_weights(lstm.get_weights())
+    np.testing.assert_allclose(layer(x), expected, atol=1e-6)

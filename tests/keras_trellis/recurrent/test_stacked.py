@@ -275,7 +275,7 @@ def test_from_a_layer_that_drops_says_what_it_leaves_out():
         ),
         (dict(recurrent_activation="relu"), "StackedLSTM has no argument.*logistic"),
         (dict(unroll=True), "StackedLSTM has no argument.*Leave it out.*unroll=True"),
-        (dict(implementation=1), "StackedLSTM has no argument.*Leave it out"),
+        (dict(implementation=3), "StackedLSTM has no argument.*Leave it out"),
         (dict(use_cudnn=True), "StackedLSTM has no argument.*Leave it out.*cuDNN"),
         (dict(depth=3), "StackedLSTM.*depth"),
     ],
