@@ -27,6 +27,11 @@ and a constraint; or it is an initializer.
 """
 
 KERNEL, RECURRENT, BIAS = "kernel", "recurrent", "bias"
+# What an activation is called as an argument.
+_NAMES = {
+    "tanh": ("tanh", keras.activations.tanh),
+    "linear": ("linear", keras.activations.linear, None),
+}
 _RATES = ("dropout", "recurrent_dropout", "recurrent_weight_dropout")
 
 
@@ -225,7 +230,7 @@ class GatedCell(WeightArguments):
         kinds = [kind for _, kind in self.variables_for(self.units).values()]
         return {
             **arguments.NO_CHOICE,
-            "activation": (self.activation, keras.activations.get(self.activation)),
+            "activation": _NAMES[self.activation],
             "recurrent_activation": ("sigmoid", keras.activations.sigmoid),
             "use_bias": (BIAS in kinds,),
             "unit_forget_bias": (self._remembers,),

@@ -252,6 +252,7 @@ def test_a_layer_takes_its_own_activations_alone(cls):
     for name in ("tanh", "linear", "relu"):
         assert taken(cls, "activation", name) == (name == own)
         assert taken(cls, "activation", keras.activations.get(name)) == (name == own)
+    assert taken(cls, "activation", None) == (own == "linear")
     assert not taken(cls, "recurrent_activation", "hard_sigmoid")
 
 
