@@ -14,6 +14,7 @@ import pytest
 from etils import epath
 
 from tests import ROOT
+from trainers.data.files import read_json, write_json
 from trainers.language import models as language_models
 from trainers.models.layers import TRELLIS
 from trainers.sequences import models as sequence_models
@@ -394,6 +395,30 @@ def test_another_comparison_in_the_folder_is_refused(
     with pytest.raises(WorkdirError, match=message):
         comparison.compare(path, settings._replace(**changed))
     assert not planned
+
+
+def test_a_comparison_of_an_earlier_release_goes_on(planned, tmp_path):
+    """Its files have values that nothing reads, in the plan and beside the runs."""
+    path = epath.Path(tmp_path)
+    settings = SETTINGS._replace(given=GIVEN, parameters=679)
+    comparison.compare(path, settings)
+    plan = read_json(path / "adding" / "plan.json")
+    for config in (
+        plan["record"]["config_files"]["gru"],
+        plan["models"]["gru"]["config"],
+    ):
+        config["model"]["depth"] = 7
+    write_json(path / "adding" / "plan.json", plan)
+    write_json(path / "adding/gru/config.json", plan["models"]["gru"]["config"])
+    (path / "adding/gru/1").rmtree()
+    planned.clear()
+    former = search.apply(GIVEN["adding", "gru"], {}).unlock()
+    former.model.depth = 7
+    comparison.compare(
+        path, settings._replace(given={**GIVEN, ("adding", "gru"): former})
+    )
+    assert planned == ["adding/gru/1"]
+    schema.check(configs.read(path / "adding/gru/config.json"))
 
 
 @pytest.mark.parametrize("steps", [1, 2, 3, 10, 11, 12])
