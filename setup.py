@@ -8,8 +8,8 @@ import setuptools
 
 # The version stands in the package, which cannot be imported here; a test compares what cannot read
 # it (MODULE.bazel, CITATION.cff, deploy).
-INIT = Path(__file__).with_name("keras_trellis") / "__init__.py"
-VERSION = re.findall(r'^__version__ = "(.+)"$', INIT.read_text("utf-8"), re.M)[0]
+SOURCE = Path(__file__).with_name("keras_trellis") / "version.py"
+VERSION = re.findall(r'^__version__ = "(.+)"$', SOURCE.read_text("utf-8"), re.M)[0]
 # The public address of the repository, as mkdocs.yml reads it too. While it is not set, nothing
 # names an address.
 URL = os.environ.get("KERAS_TRELLIS_URL", "").rstrip("/")

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from keras_trellis import after_keras
 from keras_trellis.layers import moved
+from keras_trellis.version import __version__ as __version__
 
 if TYPE_CHECKING:
     from keras_trellis import convert, heads, recurrent
@@ -34,8 +35,6 @@ if TYPE_CHECKING:
     from keras_trellis.recurrent.stacked import StackedLSTM
     from keras_trellis.recurrent.tensorized import TensorizedLSTM
     from keras_trellis.types import Cache, Convergence, State
-
-__version__ = "0.2.0"
 
 __all__ = [
     "Cache",

@@ -20,7 +20,7 @@ _P = ParamSpec("_P")
 _PLAIN = inspect.Parameter.POSITIONAL_OR_KEYWORD
 _KEYWORD = inspect.Parameter.KEYWORD_ONLY
 _KERAS_EXTRAS = ("input_dim", "input_shape")  # no signature has them
-_OF_AN_LSTM = (
+_LSTM_ARGUMENTS = (
     "activation",
     "recurrent_activation",
     "use_bias",
@@ -281,7 +281,7 @@ def _unlisted(cls: type, init: Callable, named: Mapping[str, Any]) -> list[str]:
     if not hasattr(cls, "_implied"):
         return []
     known = _known(cls, init).keys()
-    return [name for name in named if name in _OF_AN_LSTM and name not in known]
+    return [name for name in named if name in _LSTM_ARGUMENTS and name not in known]
 
 
 def _check_implied(layer: Any, name: str, value: Any) -> None:

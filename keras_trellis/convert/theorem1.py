@@ -111,7 +111,7 @@ def layer_from_rnn(layers: RNN | Sequence[RNN], steps: int) -> TrellisLayer:
         dtype=top.dtype_policy,
     )
     inputs = layers[0].cell.kernel.shape[0]
-    trellis.warns_of_unseen_steps = False  # `steps` says how many it sees
+    trellis.warns_unseen_steps = False  # `steps` says how many it sees
     trellis.build((None, None, inputs))
     blocks = [_weight_blocks(layer) for layer in layers]
     below = [inputs] + [widest] * (groups - 1)

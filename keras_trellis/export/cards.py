@@ -9,7 +9,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-import keras_trellis
+from keras_trellis.version import __version__
 
 NOT_STATED = "not stated"
 
@@ -83,7 +83,7 @@ def card(
         "Trained on": NOT_STATED,
         "Licence of the data": NOT_STATED,
         **facts,
-        "Written by": f"keras_trellis {keras_trellis.__version__} with "
+        "Written by": f"keras_trellis {__version__} with "
         f"TensorFlow {tf.__version__}, Keras {keras.__version__}",
         "Written on": f"{datetime.datetime.now(datetime.timezone.utc):%Y-%m-%d} (UTC)",
     }

@@ -11,9 +11,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow as tf
 
-import keras_trellis
 from keras_trellis.export import lowering
 from keras_trellis.serving import manifest
+from keras_trellis.version import __version__
 
 
 class Companions(NamedTuple):
@@ -64,7 +64,7 @@ class Companions(NamedTuple):
         }
         packages = {"TensorFlow": tf.__version__, **others}
         by = ", ".join(f"{name} {number}" for name, number in packages.items())
-        written_by = f"keras_trellis {keras_trellis.__version__} with {by}"
+        written_by = f"keras_trellis {__version__} with {by}"
         manifest.write(folder, self.kind, written_by, self.fingerprint, runtime)
 
 

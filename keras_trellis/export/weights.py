@@ -168,7 +168,7 @@ def inference_model(model: keras.Model, precision: str = "float32") -> keras.Mod
         config["trellis"]["config"]["weight_normalization"] = False
     copy = type(model).from_config(config)
     copy.build_from_config(model.get_build_config())
-    copy.trellis.warns_of_unseen_steps = False  # the model has said it in training
+    copy.trellis.warns_unseen_steps = False  # the model has said it in training
     scales = {id(layer.kernel_scale), id(layer.recurrent_scale)} if folds else set()
     values = [weight for weight in model.weights if id(weight) not in scales]
     for variable, value in zip(copy.weights, values, strict=True):

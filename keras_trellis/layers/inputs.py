@@ -175,9 +175,9 @@ def warn_unseen_steps(
     if not isinstance(steps, int):  # it is None, or the symbol of an export
         return
     sees_all = num_outputs != 1 or steps <= layer.receptive_field
-    if sees_all or layer.return_sequences or not layer.warns_of_unseen_steps:
+    if sees_all or layer.return_sequences or not layer.warns_unseen_steps:
         return
-    layer.warns_of_unseen_steps = False
+    layer.warns_unseen_steps = False
     dilations = _far_dilations(layer, steps)
     taps = f"kernel_size={layer.kernel_size}, " if layer.kernel_size != 2 else ""
     warnings.warn(

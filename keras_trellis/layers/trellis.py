@@ -141,7 +141,7 @@ class TrellisLayer(TrellisBase):
             `keras_trellis.core.kernels.expand_group_hidden`). LSTM blocks stand in Keras's order i,
             f, c, o; tap k - 1 reads the present step.
         bias: `[blocks * units]`.
-        warns_of_unseen_steps: whether the layer warns where it returns the last output alone, of
+        warns_unseen_steps: whether the layer warns where it returns the last output alone, of
             more steps than its `receptive_field`. It does so once, and not after weights were
             loaded from a file.
 
@@ -179,7 +179,7 @@ class TrellisLayer(TrellisBase):
         True
     """
 
-    warns_of_unseen_steps: bool = True
+    warns_unseen_steps: bool = True
 
     _instead: ClassVar[dict[str, str]] = TrellisBase._instead | {
         "depth": (
@@ -205,7 +205,7 @@ class TrellisLayer(TrellisBase):
     def load_own_variables(self, store: Any) -> None:
         """Loads the variables from a file. Whoever trained them knows how far they see."""
         super().load_own_variables(store)
-        self.warns_of_unseen_steps = False
+        self.warns_unseen_steps = False
 
     @property
     def receptive_field(self) -> int:

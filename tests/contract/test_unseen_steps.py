@@ -148,5 +148,5 @@ def test_a_loaded_model_is_quiet(tmp_path):
 
 def test_a_layer_that_must_not_warn_does_not():
     layer = short()
-    layer.warns_of_unseen_steps = False
+    layer.warns_unseen_steps = False
     assert not warned(lambda: layer(X))

@@ -94,7 +94,7 @@ class Trellis(Kind):
         layer = TrellisLayer(
             depth=model.depth, **self._arguments(model, outputs), **settings
         )
-        layer.warns_of_unseen_steps = False
+        layer.warns_unseen_steps = False
         return layer
 
     def network(self, model: ConfigDict, outputs: int) -> str:

@@ -22,7 +22,6 @@ from starlette.responses import (
     StreamingResponse,
 )
 
-import keras_trellis
 from keras_trellis.serving.rows import Row
 from keras_trellis.serving.runtime import LanguageModel
 from keras_trellis.serving.server import answers, page, schemas
@@ -36,6 +35,7 @@ from keras_trellis.serving.server.service import (
     Work,
     cancel,
 )
+from keras_trellis.version import __version__
 
 _GAP = 0.02  # seconds between two parts of a stream; who reads sees no pause
 _LARGE = 500  # tokens of an answer that is written while others are answered
@@ -66,7 +66,7 @@ def make_app(service: Service, key: str | None, local: bool) -> Guard:
     app = FastAPI(
         title="keras_trellis",
         description=__doc__,
-        version=keras_trellis.__version__,
+        version=__version__,
         lifespan=_lifespan(service),
         docs_url=None,  # pages that fetch their scripts from elsewhere
         redoc_url=None,

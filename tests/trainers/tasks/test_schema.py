@@ -375,14 +375,19 @@ def test_the_ends_of_the_ranges_are_in_them():
             "`config.model.auxiliary_every` must be at most config.model.depth=8.*every=13",
         ),
         (
-            ("text", "small_levels"),
+            ("text", "small"),
             {"model.depth": 2, "model.dilation_rate": (1, 2, 4)},
             r"`config.model.dilation_rate` must be at most config.model.depth=2 dilations"
             r".*Received: config.model.dilation_rate=\(1, 2, 4\)",
         ),
         (
             ("seq_mnist", "small"),
-            {"model.layer": "tcn", "model.depth": 4},
+            {
+                "model.layer": "tcn",
+                "model.depth": 4,
+                "model.weight_dropout": 0.0,
+                "model.weight_normalization": False,
+            },
             "`config.model.dilation_rate` must be at most config.model.depth=4 dilations",
         ),
         (
