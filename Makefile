@@ -30,12 +30,12 @@ train: setup
 test: setup
 	PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest $(PYTEST_FLAGS)
 	KERAS_BACKEND=jax JAX_ENABLE_X64=1 JAX_PLATFORMS=cpu $(BIN)/python -m pytest $(PYTEST_FLAGS) tests/contract
-	KERAS_BACKEND=jax JAX_PLATFORMS=cpu $(BIN)/python -m pytest $(PYTEST_FLAGS) tests/contract
+	KERAS_BACKEND=jax JAX_PLATFORMS=cpu $(BIN)/python -m pytest $(PYTEST_FLAGS) tests/contract tests/formats
 
-# What every layer promises, with Keras on torch, which .venv need not have: `pip install torch`. And what
-# benchmarks compare with in torch.
+# What every layer promises, and what it exports, with Keras on torch, which .venv need not have:
+# `pip install torch`. And what benchmarks compare with in torch.
 test-torch: setup
-	KERAS_BACKEND=torch $(BIN)/python -m pytest $(PYTEST_FLAGS) tests/contract
+	KERAS_BACKEND=torch $(BIN)/python -m pytest $(PYTEST_FLAGS) tests/contract tests/formats
 	$(BIN)/python -m pytest -k 'torch or authors or names_the_gpu' \
 	  tests/benchmarks/test_evaluate.py tests/benchmarks/test_serving.py tests/benchmarks/test_train_step.py
 

@@ -71,11 +71,24 @@ def jitted(function: Callable, static: Sequence[str]) -> Callable:
 
 def repeat(body: Callable[[Any, Any], Any], state: Any, turns: int) -> Any:
     """Returns what a number of turns make of a state, by one loop, which is compiled once."""
-    if turns > 1:
-        return jax.lax.fori_loop(0, turns, body, state)
+    if turns == 0:
+        return state
     if turns == 1:
         return body(0, state)
+
+    def turn(state: Any, number: Tensor) -> tuple[Any, None]:
+        return body(number, state), None
+
+    # It is what `jax.lax.fori_loop` becomes; but the exporter to ONNX takes none of those that
+    # reads outer arrays.
+    numbers = jnp.arange(turns, dtype="int32")
+    state, _ = jax.lax.scan(turn, state, numbers)
     return state
+
+
+def while_loop(goes_on: Callable, body: Callable, state: Any, most: int) -> Any:
+    """Runs a body while something holds; see TensorFlow's."""
+    return keras.ops.while_loop(goes_on, body, state, maximum_iterations=most)
 
 
 def saving_products(function: Callable) -> Callable:
@@ -105,6 +118,29 @@ def gather_steps(sequences: Tensor, places: Tensor) -> Tensor:
     ones = (1,) * channels
     places = places.reshape(places.shape + ones)
     return jnp.take_along_axis(sequences, places, axis=1)
+
+
+def inverse_permutation(places: Tensor) -> Tensor:
+    """Returns which step stands at each place, `[B, T]`; see TensorFlow's."""
+    # Faster than a sort, and exported to ONNX for any number of steps.
+    rows = jax.lax.broadcasted_iota(places.dtype, places.shape, 0)
+    steps = jax.lax.broadcasted_iota(places.dtype, places.shape, 1)
+    none = jnp.zeros_like(places)
+    return none.at[rows, places].set(
+        steps, mode="promise_in_bounds", unique_indices=True
+    )
+
+
+def integers(count: Any, dtype: str) -> Tensor:
+    """Returns 0, 1, ..., `[count]`."""
+    # The exporter to ONNX loses a number that is unknown in `jnp.arange`.
+    return jax.lax.iota(dtype, count)
+
+
+def join(tensors: Sequence[Tensor], axis: int) -> Tensor:
+    """Returns tensors of one dtype joined along an axis, 0 or more."""
+    # The exporter to ONNX loses a size that is unknown in `jnp.concatenate`.
+    return jax.lax.concatenate(tensors, axis)
 
 
 def split(tensor: Tensor, sizes: Sequence[int], axis: int = -1) -> list[Tensor]:

@@ -78,6 +78,12 @@ def matmul(
     return one @ other
 
 
+def multiply(sequences: Any, matrix: Any) -> Any:
+    """Returns `[B, T, C]` times `[C, C']`, `[B, T, C']`."""
+    # On torch `ops.matmul` multiplies float64 in float32.
+    return sequences @ matrix
+
+
 def scan(
     step: Callable[[Any, Any], tuple[Any, Any]], state: tuple, inputs: tuple
 ) -> tuple[tuple, Any]:

@@ -161,6 +161,25 @@ def gather_steps(sequences: Tensor, places: Tensor) -> Tensor:
     return tf.gather(sequences, places, axis=1, batch_dims=1)
 
 
+def inverse_permutation(places: Tensor) -> Tensor:
+    """Returns which step stands at each place, `[B, T]`.
+
+    Args:
+        places: the place of each step, `[B, T]`; all places of a row differ.
+    """
+    return tf.argsort(places, axis=1)
+
+
+def integers(count: Number, dtype: str) -> Tensor:
+    """Returns 0, 1, ..., `[count]`."""
+    return tf.range(count, dtype=dtype)
+
+
+def join(tensors: Sequence[Tensor], axis: int) -> Tensor:
+    """Returns tensors of one dtype joined along an axis, 0 or more."""
+    return tf.concat(tensors, axis)
+
+
 def split(tensor: Tensor, sizes: Sequence[int], axis: int = -1) -> list[Tensor]:
     """Returns the parts of a tensor that have these sizes along an axis."""
     return tf.split(tensor, sizes, axis)
@@ -184,6 +203,23 @@ def matmul(
 ) -> Tensor:
     """Returns the product of two matrices, each transposed first if it says so."""
     return tf.matmul(one, other, transpose_a=transpose_one, transpose_b=transpose_other)
+
+
+def multiply(sequences: Tensor, matrix: Tensor, transpose: bool = False) -> Tensor:
+    """Returns `[B, T, C]` times `[C, C']` (or its transpose), `[B, T, C']`, as one 2-D product.
+
+    A product of three dimensions is slower, and XLA cannot differentiate `tf.tensordot` in a loop
+    with unknown sizes.
+    """
+    rows = tf.reshape(sequences, [-1, sequences.shape[-1]])
+    products = tf.matmul(rows, matrix, transpose_b=transpose)
+    channels = products.shape[-1]
+    steps = sequences.shape[1]
+    if steps:  # fewer operations, which counts where there is a single step
+        return tf.reshape(products, [-1, steps, channels])
+    rows_and_steps = tf.shape(sequences)[:2]
+    shape = tf.concat([rows_and_steps, [channels]], axis=0)
+    return tf.reshape(products, shape)
 
 
 def custom_gradient(function: Callable) -> Callable:
@@ -293,6 +329,18 @@ def fold_blocks(
     # One block at a time: TensorFlow would start the next ones early, and hold their results.
     _, sums = tf.while_loop(unfinished, step, loop, parallel_iterations=1)
     return sums
+
+
+def while_loop(goes_on: Callable, body: Callable, state: Any, most: int) -> Any:
+    """Runs a body while something holds.
+
+    Args:
+        goes_on: from the state to whether it does.
+        body: from the state to the next.
+        state: a tuple.
+        most: how many turns there are at most.
+    """
+    return keras.ops.while_loop(goes_on, body, state, maximum_iterations=most)
 
 
 def scan(

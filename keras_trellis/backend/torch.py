@@ -49,10 +49,29 @@ def mean(values: Tensor) -> Tensor:
 
 def gather_steps(sequences: Tensor, places: Tensor) -> Tensor:
     """Returns the steps of `[B, T, ...]` at places `[B, n]` of each row: `[B, n, ...]`."""
-    channels = sequences.ndim - places.ndim
-    ones = (1,) * channels
-    places = places.reshape(places.shape + ones)
-    return torch.take_along_dim(sequences, places.long(), dim=1)
+    channels = sequences.shape[2:]
+    ones = (1,) * len(channels)
+    places = places.reshape(places.shape + ones).long()
+    # `torch.take_along_dim` broadcasts them itself, but is not exported to ONNX.
+    return torch.gather(sequences, 1, places.expand(*places.shape[:2], *channels))
+
+
+def inverse_permutation(places: Tensor) -> Tensor:
+    """Returns which step stands at each place, `[B, T]`, of the place of each step, `[B, T]`."""
+    # A sort would do too, but ONNX has none that torch exports.
+    steps = torch.arange(places.shape[1], dtype=places.dtype, device=places.device)
+    none = torch.zeros_like(places)
+    return none.scatter(1, places.long(), steps.expand_as(places))
+
+
+def integers(count: int, dtype: str) -> Tensor:
+    """Returns 0, 1, ..., `[count]`."""
+    return ops.arange(count, dtype=dtype)
+
+
+def join(tensors: Sequence[Tensor], axis: int) -> Tensor:
+    """Returns tensors of one dtype joined along an axis, 0 or more."""
+    return torch.cat(list(tensors), axis)
 
 
 def split(tensor: Tensor, sizes: Sequence[int], axis: int = -1) -> list[Tensor]:
@@ -68,6 +87,22 @@ def take(values: Tensor, places: Any, axis: int = 0) -> Tensor:
 def argmax(values: Tensor) -> Tensor:
     """Returns the place of the largest of `[..., N]`, of equals the first: int32 `[...]`."""
     return torch.argmax(values, -1).int()
+
+
+def while_loop(goes_on: Callable, body: Callable, state: Any, most: int) -> Any:
+    """Runs a body while something holds; see TensorFlow's.
+
+    Raises:
+        NotImplementedError: a model is exported.
+    """
+    # The file would make as many turns as the example that torch traces, and be wrong in silence.
+    if torch.jit.is_tracing() or torch.compiler.is_exporting():
+        raise NotImplementedError(
+            "torch cannot export a loop that ends once its values have settled, as an "
+            "`EquilibriumTrellisLayer` without `groups` has one. Export the model from TensorFlow "
+            "or JAX: both load its .keras file."
+        )
+    return ops.while_loop(goes_on, body, state, maximum_iterations=most)
 
 
 def custom_gradient(function: Callable) -> Callable:

@@ -10,7 +10,13 @@ import keras
 from keras import ops
 
 from keras_trellis.core import masks
-from keras_trellis.core.convolution import pad_left, repeated, time_steps, zeros
+from keras_trellis.core.convolution import (
+    pad_left,
+    repeated,
+    time_steps,
+    where,
+    zeros,
+)
 from keras_trellis.core.masks import Packing
 from keras_trellis.core.network import Network
 from keras_trellis.types import Cache, State, Tensor
@@ -96,7 +102,7 @@ def finish_chunk(
         levels: those of the next cache.
     """
     seen = ops.expand_dims(cache.steps > 0, -1)
-    before = ops.where(seen, cache.state[0], 0)
+    before = where(seen, cache.state[0], 0)
     hidden = masks.unpack(hidden, plan, before)
     padded = pad_left(cache.inputs, inputs)
     new_steps = time_steps(inputs) if plan is None else plan.count

@@ -7,6 +7,7 @@ from collections.abc import Callable
 import keras
 from keras import ops
 
+from keras_trellis.backend import current as backend
 from keras_trellis.types import Number, Tensor
 
 
@@ -49,6 +50,13 @@ def repeated(state: Tensor, count: int) -> Tensor:
     return ops.einsum("bu,t->btu", state, ones)
 
 
+def where(holds: Tensor, tensor: Tensor, number: float) -> Tensor:
+    """Returns a tensor, and a number where something does not hold."""
+    # JAX's exporter to ONNX makes a double of a plain number, which does not fit a float.
+    other = ops.convert_to_tensor(number, dtype=tensor.dtype)
+    return ops.where(holds, tensor, other)
+
+
 def masked(sequences: Tensor, mask: Tensor | None) -> Tensor:
     """Applies a dropout mask; None leaves the sequences as they are."""
     if mask is None:
@@ -58,7 +66,7 @@ def masked(sequences: Tensor, mask: Tensor | None) -> Tensor:
 
 def pad_left(context: Tensor, sequences: Tensor) -> Tensor:
     """Puts a past `[B, W, C]` to the left of `[B, T, C]`: `[B, W + T, C]`."""
-    return ops.concatenate([context, sequences], axis=1)
+    return backend.join([context, sequences], axis=1)
 
 
 def delay(padded: Tensor, width: int, steps: int) -> Tensor:
@@ -98,7 +106,7 @@ def join_taps(
     """
     delays = [tap * dilation for tap in reversed(range(taps))]
     read = [delay(padded, width, steps) for steps in delays]
-    return ops.concatenate(read, axis=-1)
+    return backend.join(read, axis=2)
 
 
 def at_least_float32(tensor: Tensor) -> Tensor:
@@ -116,20 +124,8 @@ def last_steps(sequences: Tensor, count: Number | None) -> Tensor:
     return sequences[:, begin:]
 
 
-def multiply(sequences: Tensor, matrix: Tensor) -> Tensor:
-    """Returns `[B, T, C]` times `[C, C']`, `[B, T, C']`, as one 2-D product.
-
-    A product of three dimensions is slower on TensorFlow, and XLA cannot differentiate
-    `tf.tensordot` in a loop with unknown sizes.
-    """
-    # On torch `ops.matmul` multiplies float64 in float32.
-    products = rows(sequences) @ matrix
-    channels = products.shape[-1]
-    steps = sequences.shape[1]
-    if steps:  # fewer operations, which counts where there is a single step
-        return ops.reshape(products, [-1, steps, channels])
-    batch_size, steps, _ = ops.shape(sequences)
-    return ops.reshape(products, [batch_size, steps, channels])
+multiply = backend.multiply
+"""Returns `[B, T, C]` times `[C, C']`, `[B, T, C']`."""
 
 
 def rows(sequences: Tensor) -> Tensor:

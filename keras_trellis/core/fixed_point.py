@@ -150,7 +150,7 @@ def solve(
     turn, turns = advance, max_iterations
     if by_period:
         turn, turns = advance_period, -(-max_iterations // _PERIOD)
-    _, loop = ops.while_loop(goes_on, turn, start, maximum_iterations=turns)
+    _, loop = backend.while_loop(goes_on, turn, start, turns)
     return loop.iterate, loop.convergence
 
 

@@ -12,7 +12,7 @@ import keras
 import numpy as np
 from keras import ops
 
-from keras_trellis.core.convolution import rows
+from keras_trellis.core.convolution import rows, where
 from keras_trellis.types import Tensor
 
 _KINDS = {
@@ -126,9 +126,9 @@ def weight_normalized(kernel: Tensor, scale: Tensor) -> Tensor:
     """
     squared = _squared_norm(kernel)
     filled = ops.not_equal(squared, 0)
-    positive = ops.where(filled, squared, 1)
+    positive = where(filled, squared, 1)
     inverse = ops.rsqrt(positive)
-    inverse = ops.where(filled, inverse, 0)
+    inverse = where(filled, inverse, 0)
     return kernel * (scale * inverse)
 
 

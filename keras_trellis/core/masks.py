@@ -12,7 +12,13 @@ from typing import Any, NamedTuple
 from keras import ops
 
 from keras_trellis.backend import current as backend
-from keras_trellis.core.convolution import last_steps, pad_left, time_steps, zero_rows
+from keras_trellis.core.convolution import (
+    last_steps,
+    pad_left,
+    time_steps,
+    where,
+    zero_rows,
+)
 from keras_trellis.types import State, Tensor
 
 
@@ -52,7 +58,7 @@ def steps_until(lengths: Tensor, steps: Any) -> Tensor:
         lengths: the number of these steps, `[B]`.
         steps: T, an integer or a scalar.
     """
-    places = ops.arange(steps, dtype=lengths.dtype)
+    places = backend.integers(steps, lengths.dtype)
     return places < ops.expand_dims(lengths, 1)
 
 
@@ -88,12 +94,13 @@ def packing(mask: Tensor | None) -> Packing | None:
         return None
     mask = ops.cast(mask, "bool")
     valid = ops.cast(mask, "int32")
-    return Packing(
-        mask=mask,
-        order=_stable_order(1 - valid),
-        seen=ops.cumsum(valid, axis=1),
-        count=_count(valid),
-    )
+    count = _count(valid)
+    seen = ops.cumsum(valid, axis=1)
+    skipped = ops.cumsum(1 - valid, axis=1)
+    after = ops.expand_dims(count, 1) + skipped
+    places = ops.where(mask, seen, after) - 1
+    order = backend.inverse_permutation(places)
+    return Packing(mask, order, seen, count)
 
 
 def packing_right(mask: Tensor) -> tuple[Packing, Tensor]:
@@ -106,14 +113,13 @@ def packing_right(mask: Tensor) -> tuple[Packing, Tensor]:
     valid = ops.cast(mask, "int32")
     count = _count(valid)
     seen = ops.cumsum(valid, axis=1)
+    skipped = ops.cumsum(1 - valid, axis=1)
     masked = time_steps(valid) - ops.expand_dims(count, 1)  # these come first
-    plan = Packing(
-        mask=mask,
-        order=_stable_order(valid),
-        seen=ops.where(seen > 0, masked + seen, 0),
-        count=count,
-    )
-    return plan, backend.gather_steps(mask, plan.order)
+    after = masked + seen
+    places = ops.where(mask, after, skipped) - 1
+    order = backend.inverse_permutation(places)
+    plan = Packing(mask, order, where(seen > 0, after, 0), count)
+    return plan, backend.gather_steps(mask, order)
 
 
 def _count(valid: Tensor) -> Tensor:
@@ -122,18 +128,10 @@ def _count(valid: Tensor) -> Tensor:
     return ops.cast(ops.sum(valid, axis=1), "int32")
 
 
-def _stable_order(keys: Tensor) -> Tensor:
-    """Returns the places that sort keys `[B, T]` of 0 and 1, equal ones as they stand."""
-    # Not every backend's `argsort` is stable. All keys differ once their places are added.
-    steps = time_steps(keys)
-    places = ops.arange(steps, dtype=keys.dtype)
-    return ops.argsort(keys * steps + places, axis=1)
-
-
 def zero_masked(sequences: Tensor, mask: Tensor) -> Tensor:
     """Sets the masked steps of `[B, T, C]` to zero, NaN included."""
     valid = ops.expand_dims(mask, -1)
-    return ops.where(valid, sequences, 0)
+    return where(valid, sequences, 0)
 
 
 def pack(sequences: Tensor, plan: Packing | None) -> Tensor:

@@ -14,7 +14,7 @@ from keras import ops
 
 from keras_trellis.arguments import dilation_cycle, positive, refusal
 from keras_trellis.backend import current as backend
-from keras_trellis.core.convolution import at_least_float32, zero_rows, zeros
+from keras_trellis.core.convolution import at_least_float32, where, zero_rows, zeros
 from keras_trellis.types import Number, State, Tensor
 
 Activation = str | Callable[[Tensor], Tensor]
@@ -116,7 +116,7 @@ class Network:
             return state
         group = np.arange(self.units, dtype="int32") // (self.units // self.staggered)
         begun = ops.less_equal(group, level)
-        return tuple(ops.where(begun, tensor, 0) for tensor in state)
+        return tuple(where(begun, tensor, 0) for tensor in state)
 
 
 class Gate(abc.ABC):

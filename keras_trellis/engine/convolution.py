@@ -10,6 +10,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from keras_trellis.backend.tensorflow import multiply
 from keras_trellis.core import convolution
 from keras_trellis.core.convolution import masked, pad_left, rows, time_steps
 from keras_trellis.core.network import Network, Weights
@@ -43,21 +44,6 @@ def join_taps(
         return take_steps(delay(padded, width, steps), needed)
 
     return convolution.join_taps(padded, width, taps, dilation, delay=delay_needed)
-
-
-def multiply(sequences: Tensor, matrix: Tensor, transpose: bool = False) -> Tensor:
-    """Returns `[B, T, C]` times `[C, C']` (or its transpose), `[B, T, C']`, as one 2-D product.
-
-    `tf.tensordot` will not do: XLA cannot differentiate it in a loop with unknown sizes.
-    """
-    products = tf.matmul(rows(sequences), matrix, transpose_b=transpose)
-    channels = products.shape[-1]
-    steps = sequences.shape[1]
-    if steps:  # fewer operations, which counts where there is a single step
-        return tf.reshape(products, [-1, steps, channels])
-    rows_and_steps = tf.shape(sequences)[:2]
-    shape = tf.concat([rows_and_steps, [channels]], axis=0)
-    return tf.reshape(products, shape)
 
 
 def strided_convolution(

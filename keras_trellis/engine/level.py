@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
+from keras_trellis.backend.tensorflow import multiply
 from keras_trellis.core.convolution import (
     at_least_float32,
     masked,
@@ -22,7 +23,7 @@ from keras_trellis.core.convolution import (
     zeros,
 )
 from keras_trellis.core.network import Gate, Weights
-from keras_trellis.engine.convolution import delay, join_taps, multiply, sum_steps
+from keras_trellis.engine.convolution import delay, join_taps, sum_steps
 from keras_trellis.engine.schedule import ALL, Steps, take_steps
 from keras_trellis.types import State, Tensor
 

@@ -79,9 +79,12 @@ def block_size(steps: Number, channels: Number) -> Number:
         steps: T, an integer or a scalar.
         channels: B * n, the same.
     """
+    is_short = isinstance(steps, int) and steps < MIN_STEPS
+    is_wide = isinstance(channels, int) and channels > MAX_CHANNELS
+    if is_short or is_wide:
+        return 1
     if isinstance(steps, int) and isinstance(channels, int):
-        pays = steps >= MIN_STEPS and channels <= MAX_CHANNELS
-        return math.isqrt(steps) if pays else 1
+        return math.isqrt(steps)
     pays = (steps >= MIN_STEPS) & (channels <= MAX_CHANNELS)
     root = tf.cast(tf.sqrt(tf.cast(steps, tf.float32)), tf.int32)
     return tf.where(pays, root, 1)
@@ -94,7 +97,8 @@ def _run(factors: Tensor, addends: Tensor, first: Tensor, backwards: bool) -> Te
     if isinstance(size, int) and size == 1:
         return _states(factors, addends, first, backwards)
     # What is missing of the last block to be read comes after all steps.
-    missing = -steps % size
+    # tf2onnx rounds the quotient of -steps % size to zero.
+    missing = (size - steps % size) % size
     paddings = [[missing, 0] if backwards else [0, missing], [0, 0], [0, 0]]
     factors = _cut(tf.pad(factors, paddings), size)
     addends = _cut(tf.pad(addends, paddings), size)

@@ -13,12 +13,13 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
+from keras_trellis.backend.tensorflow import multiply
 from keras_trellis.core import caches
 from keras_trellis.core.convolution import masked, pad_left
 from keras_trellis.core.masks import Packing
 from keras_trellis.core.network import Network, Weights
 from keras_trellis.engine import convolution
-from keras_trellis.engine.convolution import Addends, multiply
+from keras_trellis.engine.convolution import Addends
 from keras_trellis.engine.level import activate
 from keras_trellis.types import Cache, Number, State, Tensor
 

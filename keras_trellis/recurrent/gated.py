@@ -13,7 +13,7 @@ from keras_trellis import arguments
 from keras_trellis.arguments import FullSignature, constructor
 from keras_trellis.backend import current as backend
 from keras_trellis.core import masks, no_steps
-from keras_trellis.core.convolution import masked, swapped, zero_rows
+from keras_trellis.core.convolution import masked, pad_left, swapped, zero_rows
 from keras_trellis.core.dropout import stream_mask
 from keras_trellis.core.recurrence import Recurrent
 from keras_trellis.layers import past
@@ -278,7 +278,10 @@ class GatedRNN(keras.layers.RNN):
         outputs, after = self._steps(sequences, state, valid, seed, bool(training))
         if valid is not None and self.zero_output_for_mask:
             outputs = masks.zero_masked(outputs, valid)
-        return outputs[:, -1], outputs, list(after)
+        # Keras reads one of the two. JAX's exporter to ONNX loses outputs that are also read for
+        # nothing.
+        last = outputs if self.return_sequences else outputs[:, -1]
+        return last, outputs, list(after)
 
     def get_initial_cache(
         self, batch_size: Number, initial_state: Sequence[Tensor] | None = None
@@ -335,7 +338,7 @@ class GatedRNN(keras.layers.RNN):
         if cell.keeps_input:
             filled = _last_inputs(sequences, valid, state[0])
             first, *others = state
-            before = ops.concatenate([first[:, None], filled[:, :-1]], axis=1)
+            before = pad_left(first[:, None], filled[:, :-1])
             before = swapped(masked(before, _over_steps(state_mask)))
             last_input = (filled[:, -1],)
             state = tuple(others)
@@ -386,7 +389,8 @@ def _checked(
     tensors = checked_tensors(layer, sequences, initial_state, mask)
     shape = tensors[0].shape
     check_rows(layer, shape)
-    if layer.unroll and shape[1] is None:
+    # Neither None nor a size that JAX does not know as it exports is an index.
+    if layer.unroll and not hasattr(shape[1], "__index__"):
         raise ValueError(
             "`sequences` must have a known number of steps with `unroll=True`. "
             f"Received: sequences of shape {tuple(shape)}"

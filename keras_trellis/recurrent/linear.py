@@ -12,7 +12,7 @@ from keras import ops
 
 from keras_trellis.backend import current as backend
 from keras_trellis.core import masks
-from keras_trellis.core.convolution import at_least_float32, swapped
+from keras_trellis.core.convolution import at_least_float32, swapped, where
 from keras_trellis.core.recurrence import Step
 from keras_trellis.recurrent.steps import t_lstm
 from keras_trellis.types import State, Tensor
@@ -56,8 +56,8 @@ def run(
     (cell,) = state
     if valid is not None:
         is_valid = ops.expand_dims(swapped(valid), -1)
-        keep = ops.where(is_valid, keep, 1)
-        written = ops.where(is_valid, written, 0)
+        keep = where(is_valid, keep, 1)
+        written = where(is_valid, written, 0)
     exact = map(at_least_float32, (keep, written, cell))
     cells = ops.cast(solve(*exact, training=training), cell.dtype)
     outputs = read * cells

@@ -12,6 +12,7 @@ from keras import ops
 
 from keras_trellis import arguments
 from keras_trellis.arguments import constructor
+from keras_trellis.backend import current as backend
 from keras_trellis.core import masks
 from keras_trellis.core.convolution import multiply, swapped
 from keras_trellis.core.recurrence import Recurrent
@@ -291,7 +292,7 @@ class TensorizedLSTM(GatedRNN):
         outputs, after = super()._run(recurrent, now, valid, state, training)
         if self.delay and not self.delayed:
             ahead = self._run_ahead(recurrent, now[0], after, training)
-            outputs = ops.concatenate([outputs, ahead], axis=0)
+            outputs = backend.join([outputs, ahead], axis=0)
             outputs = outputs[self.delay :]
         if plan is not None:
             unpacked = masks.unpack(swapped(outputs), plan)

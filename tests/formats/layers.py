@@ -90,25 +90,35 @@ def model(layer: str, steps: int | None, masks: tuple[bool, ...]) -> keras.Model
         masks: whether the layer is called with the mask, for each call.
 
     Returns:
-        A model of sequences "a" and their mask "b".
+        A model of one input, `[B, T, CHANNELS + 1]`; its last channel is above 0 at valid steps.
     """
     keras.utils.set_random_seed(0)
-    sequences = keras.Input((steps, CHANNELS), name="a")
-    mask = keras.Input((steps,), dtype="bool", name="b")
+    # One input: from JAX, Keras gives the unknown T of two inputs two names.
+    both = keras.Input((steps, CHANNELS + 1), name="a")
+    sequences = both[..., :CHANNELS]
+    mask = both[..., CHANNELS] > 0
     call = ROWS[layer]()
     outputs = []
     for is_masked in masks:
         outputs += call(sequences, mask if is_masked else None)
-    found = keras.Model([sequences, mask], outputs)
+    found = keras.Model(both, outputs)
     rng = np.random.default_rng(0)
     for variable in found.trainable_variables:
         variable.assign(0.4 * rng.normal(size=variable.shape))
     return found
 
 
-def draw(batch: int, steps: int) -> list[np.ndarray]:
-    """Returns sequences and a mask, which skips the last row as a whole."""
+def draw(batch: int, steps: int, padding: float = 1.0) -> np.ndarray:
+    """Returns the input of such a model, whose last row is masked as a whole.
+
+    Args:
+        batch: B.
+        steps: T.
+        padding: what the masked steps are multiplied by.
+    """
     rng = np.random.default_rng(steps)
-    mask = rng.random((batch, steps)) < 0.7
+    mask = rng.random((batch, steps, 1)) < 0.7
     mask[-1] = False
-    return [rng.normal(size=(batch, steps, CHANNELS)).astype("float32"), mask]
+    sequences = rng.normal(size=(batch, steps, CHANNELS))
+    sequences = np.where(mask, sequences, sequences * padding)
+    return np.concatenate([sequences, mask], axis=-1).astype("float32")

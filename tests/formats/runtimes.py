@@ -11,12 +11,13 @@ from pathlib import Path
 import keras
 import numpy as np
 import pytest
-import tensorflow as tf
 
 KERAS_EXPORTS = pytest.mark.skipif(
     tuple(map(int, keras.__version__.split(".")[:2])) < (3, 13),
     reason="Keras exports to all of the formats from 3.13 on",
 )
+BACKENDS = {"tensorflow": "TensorFlow", "jax": "JAX", "torch": "torch"}
+BACKEND = BACKENDS[keras.backend.backend()]
 
 Run = Callable[[list[np.ndarray]], list[np.ndarray]]
 """From the inputs of a model, in the order of their names, to its outputs."""
@@ -24,9 +25,10 @@ Run = Callable[[list[np.ndarray]], list[np.ndarray]]
 
 def saved_model(model: keras.Model, folder: Path) -> Run:
     """TensorFlow."""
+    tf = importlib.import_module("tensorflow")
     model.export(folder / "model", verbose=False)
     loaded = tf.saved_model.load(folder / "model")
-    return lambda values: [np.asarray(each) for each in loaded.serve(values)]
+    return lambda values: [np.asarray(each) for each in loaded.serve(*values)]
 
 
 def litert(model: keras.Model, folder: Path) -> Run:
@@ -76,33 +78,66 @@ def openvino(model: keras.Model, folder: Path) -> Run:
     return run
 
 
+def exported_program(model: keras.Model, folder: Path) -> Run:
+    """torch, of a model of one input."""
+    torch = importlib.import_module("torch")
+    path = folder / "model.pt2"
+    sizes = {0: torch.export.Dim("batch", min=2)}
+    if model.inputs[0].shape[1] is None:
+        sizes[1] = torch.export.Dim("steps", min=2)
+    # Without these, Keras exports for one row.
+    model.export(path, format="torch", verbose=False, dynamic_shapes=sizes)
+    program = torch.export.load(path).module()
+
+    def run(values: list[np.ndarray]) -> list[np.ndarray]:
+        outputs = program(*map(torch.tensor, values))
+        return [output.detach().numpy() for output in outputs]
+
+    return run
+
+
 FORMATS: dict[str, Callable[[keras.Model, Path], Run]] = {
     "SavedModel": saved_model,
     "LiteRT": litert,
     "ONNX": onnx,
     "OpenVINO": openvino,
+    "torch.export": exported_program,
 }
 PACKAGES = {
-    "SavedModel": ["tensorflow"],
-    "LiteRT": ["ai-edge-litert"],
-    "ONNX": ["tf2onnx", "onnx", "onnxruntime"],
-    "OpenVINO": ["openvino"],
+    "SavedModel": {"": ["tensorflow"]},
+    "LiteRT": {"": ["ai-edge-litert"]},
+    "ONNX": {
+        "": ["onnx", "onnxruntime"],
+        "TensorFlow": ["tf2onnx"],
+        "JAX": ["jax2onnx"],
+    },
+    "OpenVINO": {"": ["openvino"]},
+    "torch.export": {"": ["torch"]},
 }
+"""What a format needs: "", on each backend; else on that one."""
+NOT_OFFERED = {
+    "TensorFlow": ["torch.export"],
+    "JAX": ["LiteRT", "torch.export"],
+    "torch": ["LiteRT"],  # of one row and known T alone, by a package of many others
+}
+"""The formats that Keras does not write from a backend."""
 
 
-def missing(formats: Iterable[str]) -> list[str]:
+def backends(form: str) -> list[str]:
+    """Returns the backends from which Keras writes a format."""
+    return [name for name in BACKENDS.values() if form not in NOT_OFFERED[name]]
+
+
+def missing(names: Iterable[str]) -> list[str]:
     """Returns the packages of formats that are not installed."""
-    needed = [package for each in formats for package in PACKAGES[each]]
-    return [package for package in needed if _version(package) is None]
+    needed = []
+    for name in names:
+        needed += PACKAGES[name][""] + PACKAGES[name].get(BACKEND, [])
+    return [package for package in needed if version(package) is None]
 
 
-def versions() -> str:
-    """Returns all packages with their versions."""
-    names = ["keras", *(name for each in PACKAGES.values() for name in each)]
-    return ", ".join(f"{name} {_version(name)}" for name in names)
-
-
-def _version(package: str) -> str | None:
+def version(package: str) -> str | None:
+    """Returns the version of a package that is installed, or None."""
     try:
         return metadata.version(package)
     except metadata.PackageNotFoundError:
