@@ -224,8 +224,7 @@ class GatedRNN(keras.layers.RNN):
         state = self._first_state(sequences) if given is None else given
 
         def run(sequences: Tensor, state: State, mask: Any) -> Any:
-            _, outputs, after = self.inner_loop(sequences, state, mask, training)
-            return outputs, after
+            return self._loop(sequences, state, mask, training)
 
         outputs, after = no_steps.run(run, sequences, state, mask)
         if self.stateful:
@@ -272,16 +271,21 @@ class GatedRNN(keras.layers.RNN):
         training: bool = False,
     ) -> tuple[Tensor, Tensor, list[Tensor]]:
         """Returns the last output, all outputs and the last states, of one step or more."""
+        outputs, after = self._loop(sequences, initial_state, mask, training)
+        return outputs[:, -1], outputs, list(after)
+
+    def _loop(
+        self, sequences: Tensor, state: Sequence[Tensor], mask: Any, training: bool
+    ) -> tuple[Tensor, State]:
+        """Returns all outputs and the last states, of one step or more."""
         seed = self.cell.call_seed(training)
         sequences, valid = _in_order(self, sequences, mask, seed)
-        state = tuple(initial_state)
-        outputs, after = self._steps(sequences, state, valid, seed, bool(training))
+        outputs, after = self._steps(
+            sequences, tuple(state), valid, seed, bool(training)
+        )
         if valid is not None and self.zero_output_for_mask:
             outputs = masks.zero_masked(outputs, valid)
-        # Keras reads one of the two. JAX's exporter to ONNX loses outputs that are also read for
-        # nothing.
-        last = outputs if self.return_sequences else outputs[:, -1]
-        return last, outputs, list(after)
+        return outputs, after
 
     def get_initial_cache(
         self, batch_size: Number, initial_state: Sequence[Tensor] | None = None
