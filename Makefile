@@ -27,6 +27,7 @@ train: setup
 	$(BIN)/python -m trainers.generate --workdir=runs/pydoc-small
 
 # Some machines write no bytecode. Each process that a test starts would compile all of our files anew.
+# What needs jax2onnx, which .venv need not have, is skipped: `pip install jax2onnx`, as .ci/run does.
 test: setup
 	PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest $(PYTEST_FLAGS)
 	KERAS_BACKEND=jax JAX_ENABLE_X64=1 JAX_PLATFORMS=cpu $(BIN)/python -m pytest $(PYTEST_FLAGS) tests/contract

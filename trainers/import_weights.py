@@ -25,7 +25,7 @@ from ml_collections.config_flags import get_override_values
 
 from trainers.authors import released
 from trainers.authors.torch_files import read_state_dict
-from trainers.cli import command, config_flags, run_flags
+from trainers.cli import command, config_flags, run_flags, task_flags
 from trainers.data import files
 from trainers.data.stores import to_path
 from trainers.data.text import sha256
@@ -85,7 +85,7 @@ def parse_flags(argv: list[str]) -> list[str]:
 
 
 def _check_flags() -> None:
-    command.require_task(_theirs())
+    task_flags.require(FLAGS.task, _theirs())
     command.require("checkpoint", "workdir")
     if FLAGS.task in _others():
         raise ValueError(

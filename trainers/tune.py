@@ -19,7 +19,7 @@ import re
 from absl import flags
 from etils import epath
 
-from trainers.cli import command, config_file, run_flags
+from trainers.cli import command, config_file, run_flags, task_flags
 from trainers.data import files
 from trainers.studies import budget, study
 from trainers.tasks import names, registry, schema
@@ -63,7 +63,7 @@ def parse_flags(argv: list[str]) -> list[str]:
 
 
 def _check_flags(argv: list[str]) -> None:
-    command.require_task(registry.TASKS)
+    task_flags.require(FLAGS.task, registry.TASKS)
     command.require("study")
     if FLAGS.workdir:
         raise ValueError("--workdir has no use here: --study is the folder of all runs")

@@ -27,7 +27,7 @@ from ml_collections import ConfigDict
 from trainers.authors import clone as authors
 from trainers.authors import released, torch_files
 from trainers.authors.released import Arrays
-from trainers.cli import command, run_flags
+from trainers.cli import command, run_flags, task_flags
 from trainers.data.sequences import SequenceData
 from trainers.language import experiment, modeling, models
 from trainers.sequences import models as sequence_models
@@ -378,7 +378,7 @@ def parse_flags(argv: list[str]) -> list[str]:
 
 
 def _check_flags() -> None:
-    command.require_task(_known())
+    task_flags.require(FLAGS.task, _known())
     command.require("reference_dir")
     if FLAGS.task not in _known():
         raise ValueError(

@@ -13,7 +13,7 @@ import pathlib
 from absl import flags
 
 from benchmarks.paper import export
-from trainers.cli import command, run_flags
+from trainers.cli import command, run_flags, task_flags
 from trainers.tasks import registry, schema
 from trainers.tasks.task import AlgorithmTask
 
@@ -36,7 +36,7 @@ def parse_flags(argv: list[str]) -> list[str]:
 
 
 def _check_flags() -> None:
-    command.require_task(registry.TASKS)
+    task_flags.require(FLAGS.task, registry.TASKS)
     command.require("output")
     if isinstance(registry.TASKS[FLAGS.task], AlgorithmTask):
         raise ValueError(

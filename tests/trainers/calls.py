@@ -1,12 +1,25 @@
 """Runs commands of the trainers in the test's own process."""
 
+from absl import flags
 from absl.testing import flagsaver
+
+from trainers.cli import config_flags
 
 
 def summary(output):
     """Returns the line of a run's scores, after which other lines come."""
     (line,) = [line for line in output.splitlines() if line.startswith("best of epoch")]
     return line
+
+
+def config_of(*arguments):
+    """Returns the config of a command line of a program that trains."""
+    flag_values = flags.FlagValues()
+    for name in ("task", "preset", "config_file", "workdir"):
+        flags.DEFINE_string(name, None, "", flag_values=flag_values)
+    flags.DEFINE_string("mode", "train", "", flag_values=flag_values)
+    config_flags.parse(["lm", *arguments], flag_values)
+    return flag_values["config"].value
 
 
 def in_process(default, capsys):

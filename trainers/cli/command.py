@@ -7,7 +7,7 @@ import os
 import re
 import signal
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NoReturn
 
 from absl import app, flags, logging
@@ -189,12 +189,6 @@ def require(*names: str) -> None:
     for name in names:
         if not flags.FLAGS[name].value:
             raise ValueError(f"--{name} is missing")
-
-
-def require_task(tasks: Iterable[str]) -> None:
-    """Raises ValueError if `--task` is missing; the message has the tasks."""
-    if not flags.FLAGS["task"].value:
-        raise ValueError(f"--task is missing; expected one of {', '.join(tasks)}")
 
 
 def fail(message: str, status: Status) -> Status:

@@ -12,7 +12,14 @@ import tensorflow as tf
 from absl import flags
 from etils import epath
 
-from trainers.cli import command, config_file, config_flags, ending, run_flags
+from trainers.cli import (
+    command,
+    config_file,
+    config_flags,
+    ending,
+    run_flags,
+    task_flags,
+)
 from trainers.data import files
 from trainers.tasks import names, registry, schema
 from trainers.training import cluster, runs, workers
@@ -101,7 +108,7 @@ def check_flags(
         raise ValueError(names.unknown("--mode", FLAGS.mode, modes))
     _check_mode({**_FLAG_MODES, **flag_modes})
     if FLAGS.mode == _TRAIN:
-        command.require_task(registry.trained_by(program))
+        task_flags.require(FLAGS.task, registry.trained_by(program))
         schema.check(FLAGS.config)
         _check_epochs(FLAGS.config.training, config_flags.overridden(argv))
     elif fields := config_flags.overridden(argv):

@@ -1,7 +1,7 @@
 """The values of `--task` and `--preset`: in the help, in errors, and as a list."""
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from absl import flags
 
@@ -34,12 +34,21 @@ def offer(
     if task is not None:
         _check_known(task, tasks)
     if config_flags.last_value(argv, "preset") == LIST:
-        if task is None:
-            raise ValueError(f"--task is missing; expected one of {', '.join(tasks)}")
-        print("\n".join(_lines(task)), flush=True)
+        print("\n".join(_lines(require(task, tasks))), flush=True)
         sys.exit(0)
     if task is not None and any(each.lstrip("-") in _HELP for each in argv[1:]):
         flag_values["preset"].help = "\n".join([f"That of {task}:", *_lines(task)])
+
+
+def require(task: str | None, tasks: Iterable[str]) -> str:
+    """Returns the value of `--task`.
+
+    Raises:
+        ValueError: it is missing; the message has the tasks of the command.
+    """
+    if not task:
+        raise ValueError(f"--task is missing; expected one of {', '.join(tasks)}")
+    return task
 
 
 def _check_known(task: str, tasks: Sequence[str]) -> None:

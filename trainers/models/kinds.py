@@ -174,9 +174,11 @@ def stacked(part: str, channels: Sequence[int]) -> str:
         part: what it is a stack of, such as "layer".
         channels: the units of each part.
     """
-    *lower, top = channels if len({*channels}) > 1 else channels[:1]
-    units = " and ".join([", ".join(map(str, lower))] * bool(lower) + [str(top)])
-    return f"{counted(len(channels), part)} of {units} units"
+    parts = counted(len(channels), part)
+    *lower, top = channels
+    if {*lower} <= {top}:
+        return f"{parts} of {top} units"
+    return f"{parts} of {', '.join(map(str, lower))} and {top} units"
 
 
 def counted(count: int, noun: str) -> str:

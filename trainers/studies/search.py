@@ -158,8 +158,8 @@ def apply(
 ) -> ml_collections.ConfigDict:
     """Returns a config with other values of some fields.
 
-    What a layer of other values does not read stays behind. A trial draws depth and dilations each
-    alone: those that no level uses are left out.
+    With another layer, a field that it does not read goes back to its default. A trial draws depth
+    and dilations independently: those that no level uses are left out.
 
     Raises:
         ValueError: a value is not valid, or values do not go together.

@@ -3,22 +3,16 @@
 import json
 
 import pytest
-from absl import flags
 
-from trainers.cli import config_flags
+from tests.trainers.calls import config_of
 from trainers.tasks import config as configs
 from trainers.tasks import names, registry, schema
 from trainers.training import workdir
 
 
 def parse(*arguments):
-    """Returns the config of a command line of a program that trains."""
-    flag_values = flags.FlagValues()
-    for name in ("task", "preset", "config_file", "workdir"):
-        flags.DEFINE_string(name, None, "", flag_values=flag_values)
-    flags.DEFINE_string("mode", "train", "", flag_values=flag_values)
-    config_flags.parse(["lm", *arguments], flag_values)
-    return flag_values["config"].value.to_dict()
+    """Returns the values of the config of a command line of a program that trains."""
+    return config_of(*arguments).to_dict()
 
 
 def begun(path, **changes):

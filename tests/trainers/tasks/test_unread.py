@@ -5,9 +5,8 @@ import types
 
 import numpy as np
 import pytest
-from absl import flags
 
-from trainers.cli import config_flags
+from tests.trainers.calls import config_of
 from trainers.language import models as language_models
 from trainers.models.fields import class_fields
 from trainers.models.group import Model
@@ -150,22 +149,12 @@ def other(name, default):
     return default + (1 if isinstance(default, int) else 0.5)
 
 
-def parse(*arguments):
-    """Returns the config of a command line of a program that trains."""
-    flag_values = flags.FlagValues()
-    for name in ("task", "preset", "config_file", "workdir"):
-        flags.DEFINE_string(name, None, "", flag_values=flag_values)
-    flags.DEFINE_string("mode", "train", "", flag_values=flag_values)
-    config_flags.parse(["lm", *arguments], flag_values)
-    return flag_values["config"].value
-
-
 LSTM = ("--task=ptb", "--preset=small_lstm")
 DROPPED = "--config.model.weight_dropout=0.9"
 
 
 def test_a_field_that_is_given_and_not_read_is_refused(tmp_path):
-    config = parse(*LSTM, DROPPED, f"--workdir={tmp_path}")
+    config = config_of(*LSTM, DROPPED, f"--workdir={tmp_path}")
     with pytest.raises(ValueError, match=r"weight_dropout` must be 0.0.*layer='lstm'"):
         schema.check(config)
 
@@ -178,11 +167,11 @@ def test_no_preset_has_what_nothing_reads(task):
 
 def test_the_settings_of_a_preset_s_layer_go_with_the_layer(tmp_path):
     layer = ("--task=ptb", "--preset=paper", "--config.model.layer=gru")
-    config = parse(*layer, f"--workdir={tmp_path}")
+    config = config_of(*layer, f"--workdir={tmp_path}")
     schema.check(config)
     assert (config.model.depth, config.model.auxiliary_weight) == (1, 0.0)
     assert config.model.dropout == configs.load("ptb", "paper").model.dropout
-    given = parse(*layer, "--config.model.depth=55", f"--workdir={tmp_path}")
+    given = config_of(*layer, "--config.model.depth=55", f"--workdir={tmp_path}")
     with pytest.raises(ValueError, match="config.model.depth` must be 1"):
         schema.check(given)
 
@@ -197,13 +186,13 @@ def begun(path):
 @pytest.mark.parametrize("again", [(), (DROPPED,)])
 def test_a_run_of_an_earlier_release_goes_on(tmp_path, again):
     begun(tmp_path)
-    config = parse(*LSTM, *again, f"--workdir={tmp_path}")
+    config = config_of(*LSTM, *again, f"--workdir={tmp_path}")
     schema.check(config)
     assert config.model.weight_dropout == 0.0
     workdir.refuse_other_run(
         tmp_path, config.to_dict(), schema.may_change(config), configs.upgrade
     )
-    other_rate = parse(
+    other_rate = config_of(
         *LSTM, "--config.model.weight_dropout=0.3", f"--workdir={tmp_path}"
     )
     with pytest.raises(ValueError, match="weight_dropout` must be 0.0"):
@@ -213,8 +202,8 @@ def test_a_run_of_an_earlier_release_goes_on(tmp_path, again):
 def test_a_file_is_refused_for_a_new_run_and_taken_for_its_own(tmp_path):
     file, path = tmp_path / "config.json", tmp_path / "run"
     file.write_text(json.dumps(begun(path)))
-    schema.check(parse(f"--config_file={file}", f"--workdir={path}"))
-    new = parse(f"--config_file={file}", f"--workdir={tmp_path / 'new'}")
+    schema.check(config_of(f"--config_file={file}", f"--workdir={path}"))
+    new = config_of(f"--config_file={file}", f"--workdir={tmp_path / 'new'}")
     with pytest.raises(ValueError, match="weight_dropout` must be 0.0"):
         schema.check(new)
     loaded = configs.from_dict(begun(tmp_path / "other"))

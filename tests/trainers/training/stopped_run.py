@@ -16,10 +16,9 @@ import tempfile
 
 import ml_collections
 import numpy as np
-from absl import flags
 from etils import epath
 
-from trainers.cli import config_flags
+from tests.trainers.calls import config_of
 from trainers.data.files import read_json
 from trainers.language import experiment
 from trainers.tasks import config as configs
@@ -45,11 +44,7 @@ def config() -> ml_collections.ConfigDict:
 
 def named(run: pathlib.Path) -> ml_collections.ConfigDict:
     """Returns the config of the command line that began the run: the default preset."""
-    flag_values = flags.FlagValues()
-    for name in ("task", "preset", "config_file", "workdir"):
-        flags.DEFINE_string(name, None, "", flag_values=flag_values)
-    config_flags.parse(["lm", "--task=text", f"--workdir={run}"], flag_values)
-    return flag_values["config"].value
+    return config_of("--task=text", f"--workdir={run}")
 
 
 def train(
