@@ -20,8 +20,6 @@ import statistics
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from absl import app
-
 from docs.studies import running
 
 TABLE = pathlib.Path(__file__).with_suffix(".csv")
@@ -171,4 +169,4 @@ def main(argv: Sequence[str]) -> None:
 
 
 if __name__ == "__main__":
-    app.run(main)
+    running.main(main)

@@ -19,8 +19,6 @@ import statistics
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
-from absl import app
-
 from docs.studies import running
 
 DECODERS = ("lstm", "ihc_lstm")
@@ -159,4 +157,4 @@ def main(argv: Sequence[str]) -> None:
 
 
 if __name__ == "__main__":
-    app.run(main)
+    running.main(main)

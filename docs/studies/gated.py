@@ -27,7 +27,7 @@ import statistics
 from collections.abc import Sequence
 from typing import Any
 
-from absl import app, flags
+from absl import flags
 from etils import epath
 
 from configs import ptb_recurrent
@@ -169,4 +169,4 @@ def main(argv: Sequence[str]) -> None:
 
 
 if __name__ == "__main__":
-    app.run(main)
+    running.main(main)

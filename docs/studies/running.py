@@ -11,12 +11,9 @@ from collections.abc import Callable, Iterable, Sequence
 from concurrent import futures
 from typing import Any
 
-from absl import flags
+from absl import app, flags
 
 FLAGS = flags.FLAGS
-flags.DEFINE_integer("seeds", 3, "How many seeds each row has.", lower_bound=1)
-flags.DEFINE_integer("jobs", 1, "How many runs go at a time.", lower_bound=1)
-flags.DEFINE_bool("train", True, "Whether runs go on; else they are only told.")
 
 _ONE_CORE = {
     "TF_NUM_INTRAOP_THREADS": "1",
@@ -24,6 +21,14 @@ _ONE_CORE = {
     "OMP_NUM_THREADS": "1",
     "CUDA_VISIBLE_DEVICES": "-1",
 }
+
+
+def main(study: Callable[[Sequence[str]], None]) -> None:
+    """Runs a study of runs with its flags, which whoever imports its module does not get."""
+    flags.DEFINE_integer("seeds", 3, "How many seeds each row has.", lower_bound=1)
+    flags.DEFINE_integer("jobs", 1, "How many runs go at a time.", lower_bound=1)
+    flags.DEFINE_bool("train", True, "Whether runs go on; else they are only told.")
+    app.run(study)
 
 
 def seeds() -> range:

@@ -18,7 +18,6 @@ import statistics
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
-from absl import app
 from matplotlib import figure
 
 from docs.studies import running
@@ -185,4 +184,4 @@ def main(argv: Sequence[str]) -> None:
 
 
 if __name__ == "__main__":
-    app.run(main)
+    running.main(main)

@@ -168,14 +168,21 @@ def warn_inexact_state(layer: Any, sequences: Tensor) -> None:
 
 
 def warn_unseen_steps(
-    layer: Any, sequences: Tensor, num_outputs: Number | None
+    layer: Any, sequences: Tensor, num_outputs: Number | None, training: bool
 ) -> None:
-    """Warns once for each layer of levels whose one answer does not see all time steps."""
+    """Warns once for each layer of levels whose one answer does not see all time steps.
+
+    A layer that was trained on series that it sees may read longer ones in silence.
+    """
     steps = sequences.shape[1]
     if not isinstance(steps, int):  # it is None, or the symbol of an export
         return
-    sees_all = num_outputs != 1 or steps <= layer.receptive_field
-    if sees_all or layer.return_sequences or not layer.warns_unseen_steps:
+    if num_outputs != 1 or layer.return_sequences or not layer.warns_unseen_steps:
+        return
+    sees_all = steps <= layer.receptive_field
+    if sees_all and training:
+        layer.trained_on_seen_steps = True
+    if sees_all or (layer.trained_on_seen_steps and not training):
         return
     layer.warns_unseen_steps = False
     dilations = _far_dilations(layer, steps)

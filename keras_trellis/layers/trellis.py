@@ -143,7 +143,8 @@ class TrellisLayer(TrellisBase):
         bias: `[blocks * units]`.
         warns_unseen_steps: whether the layer warns where it returns the last output alone, of
             more steps than its `receptive_field`. It does so once, and not after weights were
-            loaded from a file.
+            loaded from a file; after training on series that it sees, in training alone.
+        trained_on_seen_steps: whether it was trained on such a series.
 
     Raises:
         ValueError: an argument is out of its range or unknown.
@@ -180,6 +181,7 @@ class TrellisLayer(TrellisBase):
     """
 
     warns_unseen_steps: bool = True
+    trained_on_seen_steps: bool = False
 
     _instead: ClassVar[dict[str, str]] = TrellisBase._instead | {
         "depth": (
@@ -233,7 +235,7 @@ class TrellisLayer(TrellisBase):
         self, sequences: Tensor, request: Pass
     ) -> tuple[Tensor, State, Tensor | None]:
         """Runs whole sequences; the last result is the auxiliary outputs, if any."""
-        warn_unseen_steps(self, sequences, request.num_outputs)
+        warn_unseen_steps(self, sequences, request.num_outputs, request.training)
         *inner, depth = request.levels
         collected, state = networks.run(
             dataclasses.replace(self._network, depth=depth),

@@ -77,6 +77,15 @@ def test_it_warns_once(how):
     assert not warned(lambda: layer(X, training=True))
 
 
+def test_after_training_on_what_it_sees_it_warns_in_training_alone():
+    """As where a model of windows reads a whole recording, beside its stream."""
+    layer = short()
+    model = functional(layer, None)
+    model.fit(X[:, :9], np.zeros((ROWS, 1)), verbose=0)
+    assert not warned(lambda: model(X))
+    assert len(warned(lambda: model(X, training=True))) == 1
+
+
 def test_both_directions_warn():
     wrapped = keras.layers.Bidirectional(short(name="levels"))
     said = texts(lambda: fit(functional(wrapped)))
