@@ -96,7 +96,7 @@ def _written(export: _Export, path: epath.Path, folder: str) -> str:
             path,
             runs.ExportOptions(folder, FLAGS.precision, FLAGS.data_dir, FLAGS.runtime),
         )
-    refused = manifest.read(Path(version)).runtime.get("refused")
+    refused = manifest.read(Path(version)).runtime.refused
     if FLAGS.runtime and refused:
         print(f"note: {terminal.line(refused)}", file=sys.stderr, flush=True)
     return version

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 import numpy as np
 
 from keras_trellis.serving.checks import MODERATE, moderate, require
 from keras_trellis.serving.limits import MOST_STEPS
+from keras_trellis.serving.manifest import Tensor
 from keras_trellis.serving.sessions import Arrays
 
 STEPS = "cache_steps"
@@ -19,19 +19,15 @@ class Caches:
     """Makes the caches of a model, and checks those of requests.
 
     Args:
-        tensors: the dtype and the sizes of a row of each tensor, and its first values where they
-            are not zeros, by name.
+        tensors: its tensors, by name.
         fingerprint: of the model.
     """
 
-    def __init__(
-        self, tensors: Mapping[str, Mapping[str, Any]], fingerprint: int
-    ) -> None:
+    def __init__(self, tensors: Mapping[str, Tensor], fingerprint: int) -> None:
         self._fingerprint = fingerprint
         self._first = {}
         for name, tensor in tensors.items():
-            first = np.zeros(tensor["sizes"], tensor["dtype"])
-            first[...] = tensor.get("first", 0)
+            first = np.full(tensor.sizes, tensor.first, tensor.dtype)
             self._first[name] = first
         self._first[FINGERPRINT] = np.array(fingerprint, np.int64)
 

@@ -2,32 +2,95 @@
 
 `manifest.json` stands beside the SavedModel, and has these entries:
 
-- `format`: the version of this form, a number.
-- `kind`: `language_model` or `classifier`.
+- `format`: the version of this form, a number. Form 1, of releases before 0.3, has no `checksum`.
+- `kind`: `language_model` or `classifier`, or another that TensorFlow alone runs.
 - `written_by`: the versions of the packages that wrote the export.
 - `fingerprint`: a number of 52 bits, equal in two exports only if their models compute the same. A
   cache carries it.
 - `files`: the size in `bytes` and the `sha256` of each other file, by its path.
-- `runtime`: what `keras_trellis.serving.runtime` needs to know; `{"refused": reason}` if the model
-  has no form that it could run.
+- `runtime`: what `keras_trellis.serving.runtime` needs to know: the `files` that it reads; of a
+  language model the tensors of its `cache` and its `vocabulary_size`, of a classifier its `labels`.
+  `{"refused": reason}` if the model has no form that it could run.
+- `checksum`: the SHA-256 of the other entries as JSON without spaces, their names in order.
+
+All of it is checked before anything is used.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
+import math
 import os
-from collections.abc import Iterable, Mapping
+import re
+import warnings
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
+
+import numpy as np
 
 NAME = "manifest.json"
-FORMAT = 1
+FORMAT = 2
+_WITHOUT_CHECKSUM = 1
 _BLOCK = 1 << 20  # bytes read at once
+_DTYPES = ("bool", "float16", "float32", "float64", "int8", "int32", "int64", "uint8")
+_MOST_NUMBERS = 1 << 30  # of a row of a cache
+_MOST = 1 << 52
+_RUNTIME = "manifest.runtime"
+# What the runtime reads, by kind.
+_READ = {
+    "language_model": {"tokenizer.json", "step.onnx", "chunk.onnx"},
+    "classifier": {"classify.onnx"},
+}
 
 
 class ManifestError(ValueError):
     """An export has no manifest, or one that does not fit its files."""
+
+
+class File(NamedTuple):
+    """What a file must be.
+
+    Attributes:
+        bytes: its size.
+        sha256: its SHA-256, in hexadecimal digits.
+    """
+
+    bytes: int
+    sha256: str
+
+
+class Tensor(NamedTuple):
+    """A tensor of a cache.
+
+    Attributes:
+        dtype: NumPy's name of its dtype.
+        sizes: those of a row.
+        first: the values of a row before the first step, of these sizes; or a number for all.
+    """
+
+    dtype: str
+    sizes: Sequence[int]
+    first: Any = 0
+
+
+class Runtime(NamedTuple):
+    """What the runtime needs to know.
+
+    Attributes:
+        files: the paths of the files that it reads.
+        cache: the tensors of a language model's cache, by name.
+        vocabulary_size: how many tokens a language model has; 0 for another kind.
+        labels: a classifier's.
+        refused: why it cannot run the model; empty: it can.
+    """
+
+    files: Sequence[str] = ()
+    cache: Mapping[str, Tensor] = {}
+    vocabulary_size: int = 0
+    labels: Sequence[str] = ()
+    refused: str = ""
 
 
 class Manifest(NamedTuple):
@@ -36,8 +99,8 @@ class Manifest(NamedTuple):
     kind: str
     written_by: str
     fingerprint: int
-    files: Mapping[str, Mapping[str, Any]]
-    runtime: Mapping[str, Any]
+    files: Mapping[str, File]
+    runtime: Runtime
 
 
 def write(
@@ -52,8 +115,7 @@ def write(
     for path in sorted(folder.rglob("*")):
         if path.is_file():
             name = path.relative_to(folder).as_posix()
-            size, digest = _measured(path)
-            files[name] = {"bytes": size, "sha256": digest}
+            files[name] = _measured(path)._asdict()
     entries = {
         "format": FORMAT,
         "kind": kind,
@@ -62,6 +124,7 @@ def write(
         "files": files,
         "runtime": dict(runtime),
     }
+    entries["checksum"] = checksum(entries)
     text = json.dumps(entries, indent=1, ensure_ascii=False)
     (folder / NAME).write_text(f"{text}\n", encoding="utf-8")
 
@@ -75,29 +138,25 @@ def read(folder: Path) -> Manifest:
     path = folder / NAME
     try:
         entries = json.loads(path.read_text(encoding="utf-8"))
+        return _parsed(entries, path)
     except FileNotFoundError:
         raise ManifestError(
             f"{folder} has no {NAME}: it is no version of an export, or one of an earlier release; "
             "export the model again"
         ) from None
-    except ValueError as error:
+    except RecursionError:
+        raise ManifestError(f"{path} is damaged: it is nested too deeply") from None
+    except ManifestError:
+        raise
+    except (ValueError, OSError) as error:
         raise ManifestError(f"{path} is damaged: {error}") from None
-    if not isinstance(entries, dict) or entries.get("format") != FORMAT:
-        received = entries.get("format") if isinstance(entries, dict) else entries
-        raise ManifestError(
-            f"{path} must have the format {FORMAT}, which this release reads. Received: "
-            f"{received!r}"
-        )
-    try:
-        manifest = Manifest(**{name: entries[name] for name in Manifest._fields})
-        listed = {
-            (type(f["bytes"]), type(f["sha256"])) for f in manifest.files.values()
-        }
-        if not (listed <= {(int, str)} and isinstance(manifest.runtime, dict)):
-            raise TypeError("its entries are not those of a manifest")
-    except (KeyError, TypeError, AttributeError) as error:
-        raise ManifestError(f"{path} is damaged: {error}") from None
-    return manifest
+
+
+def checksum(entries: Mapping[str, Any]) -> str:
+    """Returns the checksum of a manifest's entries; its own is none of them."""
+    others = {name: value for name, value in entries.items() if name != "checksum"}
+    text = json.dumps(others, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def check(folder: Path, manifest: Manifest, names: Iterable[str] | None = None) -> None:
@@ -118,15 +177,32 @@ def check(folder: Path, manifest: Manifest, names: Iterable[str] | None = None) 
         if not path.is_file():
             raise ManifestError(f"{path} is missing: {NAME} lists it")
         expected = manifest.files[name]
-        size, digest = _measured(path)
-        if size != expected["bytes"]:
-            sizes = f"{expected['bytes']:,} bytes. Received: {size:,}"
-            raise ManifestError(f"{path} must have {sizes}: it is not the file written")
-        if digest != expected["sha256"]:
+        measured = _measured(path)
+        _check_size(path, measured.bytes, expected)
+        if measured.sha256 != expected.sha256:
             raise ManifestError(
-                f"{path} must have the SHA-256 that {NAME} lists, {expected['sha256'][:12]}...: "
+                f"{path} must have the SHA-256 that {NAME} lists, {expected.sha256[:12]}...: "
                 "it has been changed or damaged"
             )
+
+
+def check_sizes(folder: Path, manifest: Manifest) -> None:
+    """Compares the files that the runtime reads with their sizes, and does not read them.
+
+    Raises:
+        ManifestError: a file is missing, or has another size.
+    """
+    for name in manifest.runtime.files:
+        path = folder / name
+        if not path.is_file():
+            raise ManifestError(f"{path} is missing: {NAME} lists it")
+        _check_size(path, path.stat().st_size, manifest.files[name])
+
+
+def _check_size(path: Path, size: int, expected: File) -> None:
+    if size != expected.bytes:
+        sizes = f"{expected.bytes:,} bytes. Received: {size:,}"
+        raise ManifestError(f"{path} must have {sizes}: it is not the file written")
 
 
 def newest(path: str | os.PathLike[str]) -> Path:
@@ -135,27 +211,207 @@ def newest(path: str | os.PathLike[str]) -> Path:
     Raises:
         ManifestError: it is neither.
     """
+    return versions(path)[0]
+
+
+def versions(path: str | os.PathLike[str]) -> list[Path]:
+    """Returns the folders of versions, the newest first: the one given, or the model's.
+
+    Raises:
+        ManifestError: it is neither a version nor a model.
+    """
     folder = Path(path)
     if (folder / NAME).is_file():
-        return folder
-    versions = {}
+        return [folder]
+    found = {}
     if folder.is_dir():
         for entry in folder.iterdir():
             if entry.name.isascii() and entry.name.isdecimal() and entry.is_dir():
-                versions[int(entry.name)] = entry
-    if not versions:
+                found[int(entry.name)] = entry
+    if not found:
         raise ManifestError(
             "`path` must be the folder of an export, or of one of its versions, with a file "
             f"{NAME}. Received: path={os.fspath(path)!r}"
         )
-    return versions[max(versions)]
+    return [found[number] for number in sorted(found, reverse=True)]
 
 
-def _measured(path: Path) -> tuple[int, str]:
-    """Returns the size of a file, and its SHA-256."""
+def _measured(path: Path) -> File:
     size, digest = 0, hashlib.sha256()
     with path.open("rb") as file:
         while block := file.read(_BLOCK):
             size += len(block)
             digest.update(block)
-    return size, digest.hexdigest()
+    return File(size, digest.hexdigest())
+
+
+def _parsed(entries: Any, path: Path) -> Manifest:
+    """Returns what entries say.
+
+    Raises:
+        ValueError: they are not those of a manifest.
+        ManifestError: they are of another form, or not those that were written.
+    """
+    number = entries.get("format") if isinstance(entries, dict) else entries
+    if type(number) is not int or number not in (FORMAT, _WITHOUT_CHECKSUM):
+        raise ManifestError(
+            f"{path} must have the format {FORMAT} or {_WITHOUT_CHECKSUM}, which this release "
+            f"reads. Received: {_shown(number)}"
+        )
+    fields: dict[str, _Check] = {
+        "format": _whole(),
+        "kind": _text,
+        "written_by": _text,
+        "fingerprint": _whole(),
+        "files": _each(_file, _path),
+        "runtime": _as_it_is,
+    }
+    if number == FORMAT:
+        fields["checksum"] = _digest
+    parsed = _object(entries, "manifest", fields)
+    if number == _WITHOUT_CHECKSUM:
+        warnings.warn(
+            f"{path} is of a release before 0.3: it has no checksum, and whether it was changed "
+            "is not checked; export the model again",
+            stacklevel=3,
+        )
+    elif parsed["checksum"] != checksum(entries):
+        raise ManifestError(
+            f"{path} must have the SHA-256 that it says, {parsed['checksum'][:12]}...: it has been "
+            "changed or damaged"
+        )
+    kind, files = parsed["kind"], parsed["files"]
+    runtime = _runtime(parsed["runtime"], kind, files)
+    return Manifest(kind, parsed["written_by"], parsed["fingerprint"], files, runtime)
+
+
+_Check: TypeAlias = Callable[[Any, str], Any]
+"""Takes a value and its name; returns it typed, or raises ValueError."""
+
+
+def _runtime(value: Any, kind: str, files: Mapping[str, File]) -> Runtime:
+    if isinstance(value, dict) and "refused" in value:
+        return Runtime(**_object(value, _RUNTIME, {"refused": _text}))
+    fields: dict[str, _Check] = {"files": _list(_text)}
+    if kind == "language_model":
+        fields |= {"cache": _each(_tensor, _text), "vocabulary_size": _whole(1)}
+    elif kind == "classifier":
+        fields |= {"labels": _list(_text)}
+    else:
+        raise ValueError(
+            f"`manifest.kind` must be one of {', '.join(_READ)}, which the runtime runs. "
+            f"Received: {_shown(kind)}"
+        )
+    runtime = Runtime(**_object(value, _RUNTIME, fields))
+    unlisted = {*runtime.files} - {*files}
+    missing = _READ[kind] - {*runtime.files}
+    if unlisted or missing:
+        raise ValueError(
+            f"`{_RUNTIME}.files` must list {', '.join(sorted(_READ[kind]))}, and nothing that "
+            f"`manifest.files` does not. Received: {_shown(runtime.files)}"
+        )
+    return runtime
+
+
+def _object(value: Any, name: str, fields: Mapping[str, _Check]) -> dict[str, Any]:
+    """Returns an object's values, which must have these names and no others."""
+    if not isinstance(value, dict) or value.keys() != fields.keys():
+        given = list(value) if isinstance(value, dict) else value
+        raise ValueError(
+            f"`{name}` must have the entries {', '.join(fields)}. Received: {_shown(given)}"
+        )
+    return {key: check(value[key], f"{name}.{key}") for key, check in fields.items()}
+
+
+def _each(check: _Check, check_name: _Check) -> _Check:
+    """Returns what checks an object of any names."""
+
+    def check_all(value: Any, name: str) -> Any:
+        if not isinstance(value, dict):
+            raise ValueError(f"`{name}` must be an object. Received: {_shown(value)}")
+        return {
+            check_name(key, name): check(entry, f"{name}.{key}")
+            for key, entry in value.items()
+        }
+
+    return check_all
+
+
+def _list(check: _Check) -> _Check:
+    def check_all(value: Any, name: str) -> Any:
+        if not isinstance(value, list):
+            raise ValueError(f"`{name}` must be a list. Received: {_shown(value)}")
+        return [check(entry, f"{name}[{i}]") for i, entry in enumerate(value)]
+
+    return check_all
+
+
+def _whole(least: int = 0) -> _Check:
+    def check(value: Any, name: str) -> int:
+        if type(value) is not int or not least <= value < _MOST:
+            raise ValueError(
+                f"`{name}` must be an integer of at least {least}. Received: {_shown(value)}"
+            )
+        return value
+
+    return check
+
+
+def _text(value: Any, name: str) -> str:
+    if not isinstance(value, str):
+        raise ValueError(f"`{name}` must be a text. Received: {_shown(value)}")
+    return value
+
+
+def _as_it_is(value: Any, name: str) -> Any:
+    return value
+
+
+def _path(value: str, name: str) -> str:
+    """Checks the path of a file, which must be in the version's folder."""
+    parts = value.split("/")
+    if "\\" in value or {"", ".", ".."} & {*parts}:
+        raise ValueError(
+            f"`{name}` must have paths within the folder. Received: {_shown(value)}"
+        )
+    return value
+
+
+def _digest(value: Any, name: str) -> str:
+    if not (isinstance(value, str) and re.fullmatch("[0-9a-f]{64}", value)):
+        raise ValueError(
+            f"`{name}` must be 64 hexadecimal digits. Received: {_shown(value)}"
+        )
+    return value
+
+
+def _file(value: Any, name: str) -> File:
+    return File(**_object(value, name, {"bytes": _whole(), "sha256": _digest}))
+
+
+def _tensor(value: Any, name: str) -> Tensor:
+    fields: dict[str, _Check] = {"dtype": _text, "sizes": _list(_whole())}
+    if isinstance(value, dict) and "first" in value:
+        fields["first"] = _as_it_is
+    tensor = Tensor(**_object(value, name, fields))
+    if tensor.dtype not in _DTYPES:
+        raise ValueError(
+            f"`{name}.dtype` must be one of {', '.join(_DTYPES)}. Received: {_shown(tensor.dtype)}"
+        )
+    if math.prod(tensor.sizes) > _MOST_NUMBERS:
+        raise ValueError(
+            f"`{name}.sizes` must be of at most {_MOST_NUMBERS:,} numbers. "
+            f"Received: {_shown(tensor.sizes)}"
+        )
+    first = np.asarray(tensor.first)
+    if first.dtype.kind not in "biuf" or first.shape not in ((), (*tensor.sizes,)):
+        raise ValueError(
+            f"`{name}.first` must be numbers of the sizes {list(tensor.sizes)}. "
+            f"Received: {_shown(tensor.first)}"
+        )
+    return tensor
+
+
+def _shown(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 80 else f"{text[:80]}..."

@@ -91,19 +91,12 @@ def load(
     """
     folder = manifest.newest(path)
     entries = manifest.read(folder)
-    if "refused" in entries.runtime:
-        reason = entries.runtime["refused"]
+    if entries.runtime.refused:
+        reason = entries.runtime.refused
         raise manifest.ManifestError(f"{folder} runs in TensorFlow alone: {reason}")
-    manifest.check(folder, entries, entries.runtime["files"])
-    kinds: dict[str, type[LanguageModel] | type[Classifier]] = {
-        "language_model": LanguageModel,
-        "classifier": Classifier,
-    }
-    if entries.kind not in kinds:
-        raise manifest.ManifestError(
-            f"{folder} must hold one of {', '.join(kinds)}. Received: {entries.kind!r}"
-        )
-    return kinds[entries.kind](folder, entries, threads)
+    manifest.check(folder, entries, entries.runtime.files)
+    kind = LanguageModel if entries.kind == "language_model" else Classifier
+    return kind(folder, entries, threads)
 
 
 class LanguageModel:
@@ -124,8 +117,13 @@ class LanguageModel:
     def __init__(self, folder: Path, entries: manifest.Manifest, threads: int) -> None:
         self.fingerprint = entries.fingerprint
         self.tokenizer = Tokenizer.load(folder)
-        self._caches = Caches(entries.runtime["cache"], entries.fingerprint)
-        size = entries.runtime["vocabulary_size"]
+        self._caches = Caches(entries.runtime.cache, entries.fingerprint)
+        size = len(self.tokenizer.tokens)
+        if size != entries.runtime.vocabulary_size:
+            raise manifest.ManifestError(
+                f"{folder / manifest.NAME} must have the size of the vocabulary, {size}. "
+                f"Received: {entries.runtime.vocabulary_size}"
+            )
         step, chunk = (
             Session(folder / f"{name}.onnx", threads) for name in ("step", "chunk")
         )
@@ -353,7 +351,7 @@ class Classifier:
     """
 
     def __init__(self, folder: Path, entries: manifest.Manifest, threads: int) -> None:
-        self.labels: list[str] = list(entries.runtime["labels"])
+        self.labels: list[str] = list(entries.runtime.labels)
         self._classify = Session(folder / "classify.onnx", threads)
 
     def classify(self, **inputs: Any) -> np.ndarray:

@@ -398,10 +398,13 @@ def damaged(path):
     [
         (lambda v: (v / "manifest.json").unlink(), "must be the folder of an export"),
         (lambda v: (v / "manifest.json").write_text("{"), "manifest.json is damaged"),
-        (lambda v: (v / "manifest.json").write_text("[]"), "must have the format 1"),
+        (
+            lambda v: (v / "manifest.json").write_text("[]"),
+            "must have the format 2 or 1",
+        ),
         (
             lambda v: (v / "manifest.json").write_text('{"format": 1}'),
-            "manifest.json is damaged: 'kind'",
+            "manifest.json is damaged: `manifest` must have the entries",
         ),
         (lambda v: (v / "step.onnx").unlink(), "step.onnx is missing"),
         (lambda v: damaged(v / "chunk.onnx"), "chunk.onnx must have the SHA-256"),

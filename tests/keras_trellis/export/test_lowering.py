@@ -21,9 +21,9 @@ def companions(call, expected):
         kind="language_model",
         fingerprint=7,
         texts={"tokenizer.json": "{}"},
-        functions=lambda: {"step": function},
+        functions=lambda: {"step": function, "chunk": function},
         scales=[],
-        entries={"vocabulary_size": 2},
+        entries={"cache": {}, "vocabulary_size": 2},
     )
 
 
@@ -48,7 +48,8 @@ def test_what_has_no_form_is_said_and_not_run(tmp_path, call, expected, message)
 def test_what_has_a_form_is_written(tmp_path):
     beside = companions(lambda x: {"y": tf.math.erfc(x)}, [0.479500, 0.004678])
     written = beside.write(tmp_path)
-    assert written["files"] == ["tokenizer.json", "step.onnx", "weights.bin"]
+    graphs = ["step.onnx", "chunk.onnx"]
+    assert written["files"] == ["tokenizer.json", *graphs, "weights.bin"]
     beside.finish(tmp_path, written)
     manifest.check(tmp_path, manifest.read(tmp_path))
 

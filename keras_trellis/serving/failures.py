@@ -1,0 +1,68 @@
+"""What fails in a thread that goes on: it is counted, and told."""
+
+from __future__ import annotations
+
+import collections
+import threading
+import traceback
+from collections.abc import Callable
+from types import CodeType
+
+from keras_trellis.serving.manifest import ManifestError
+
+
+class Failures:
+    """Counts failures, and tells each in a line; where one happens first, with its traceback.
+
+    A `ManifestError` says all that there is to say.
+
+    Args:
+        report: takes a text.
+    """
+
+    def __init__(self, report: Callable[[str], None]) -> None:
+        self._report = report
+        self._counts: collections.Counter[str] = collections.Counter()
+        self._traced: set[tuple[type[Exception], CodeType | None, int]] = set()
+        self._lock = threading.Lock()
+
+    def count(self, kind: str) -> int:
+        """Returns how many failures of a kind there were."""
+        return self._counts[kind]
+
+    def add(self, kind: str, sentence: str, error: Exception) -> None:
+        """Takes a failure.
+
+        Args:
+            kind: what it is counted as.
+            sentence: what has failed.
+            error: why.
+        """
+        if isinstance(error, ManifestError):
+            self._counts[kind] += 1
+            self._report(f"{sentence}: {error}")
+            return
+        place = (type(error), *_innermost(error))
+        with self._lock:
+            self._counts[kind] += 1
+            is_new = place not in self._traced
+            self._traced.add(place)
+        self._report(f"{sentence}: {reason(error)}")
+        if is_new:
+            self._report("".join(traceback.format_exception(error)).rstrip())
+
+
+def reason(error: BaseException) -> str:
+    """Returns an error in one line, with its kind; some have no text."""
+    lines = str(error).splitlines()
+    return ": ".join([type(error).__name__, *lines[:1]])
+
+
+def _innermost(error: Exception) -> tuple[CodeType | None, int]:
+    """Returns where an error was raised."""
+    trace = error.__traceback__
+    if trace is None:
+        return None, 0
+    while trace.tb_next is not None:
+        trace = trace.tb_next
+    return trace.tb_frame.f_code, trace.tb_lineno
