@@ -11,7 +11,7 @@ import numpy as np
 from keras_trellis.serving import sampling
 from keras_trellis.serving.caches import STEPS
 from keras_trellis.serving.limits import CHUNK
-from keras_trellis.serving.rows import Row
+from keras_trellis.serving.rows import Asked, Row, continuations
 from keras_trellis.serving.runtime import LanguageModel
 from keras_trellis.serving.sampling import Noise, Sampling
 from keras_trellis.serving.sessions import Arrays
@@ -54,9 +54,23 @@ class Slots:
 
     def add(self, rows: Sequence[Row]) -> None:
         """Gives slots to rows, as many as are free at most."""
+        self._reading += rows
         for row in rows:
             row.cache = self._model.empty_cache(1)
-        self._reading += rows
+
+    def clear(self) -> None:
+        """Frees all slots; nothing is left of the rows that had them."""
+        self._reading = []
+        self._batch = _Batch(self._model)
+
+    def warm_up(self, count: int) -> None:
+        """Fills free slots with rows that are read by chunks and by steps, and continued."""
+        settings = self._model.vocabulary.settings(count, max_length=2, seed=0)
+        ids = np.full(CHUNK + 2, self._model.tokenizer.eos_id, np.int32)
+        asked = (Asked(ids, one) for one in continuations(settings))
+        self.add([Row(one, self._model.tokenizer) for one in asked])
+        while self.rows:
+            self.step()
 
     def step(self) -> list[Row]:
         """Advances rows by a token, or by a chunk of what they read.
@@ -81,8 +95,8 @@ class Slots:
         most = 1 + (CHUNK if self._batch.rows else _BY_STEPS)
         joins = [row for row in self._reading if row.end - row.place <= most]
         if joins:
-            self._reading = [row for row in self._reading if row not in joins]
             self._batch.add(joins)
+            self._reading = [row for row in self._reading if row not in joins]
 
     def _read_chunks(self) -> None:
         """Reads a chunk of those that have waited longest; a step reads the last id."""

@@ -84,7 +84,9 @@ def test_versions_are_swapped_without_a_wrong_or_failed_answer(exports, tmp_path
         wait_for("2")
         broken = tmp_path / "broken"
         shutil.copytree(exports["tied"], broken)
-        (broken / "step.onnx").write_bytes(b"~")
+        graph = bytearray((broken / "step.onnx").read_bytes())
+        graph[-1] ^= 1
+        (broken / "step.onnx").write_bytes(graph)
         publish(broken, folder, "3")
         while server.metric("version_failures") == 0:
             time.sleep(0.05)
@@ -196,8 +198,9 @@ def test_a_key_is_asked_for_by_everything_but_the_probes(service):
     assert statuses == [401, 401, 401, 200] * 2 + [200] * 4
 
 
-def test_a_deadline_and_a_worker_that_fails(service, monkeypatch):
+def test_a_deadline_and_a_model_that_fails(service, monkeypatch):
     body = {**ASKED, "model": "tied", "max_tokens": 4096, "n": 2}
+    monkeypatch.setattr("keras_trellis.serving.worker._PAUSE", 0.01)
 
     async def ask(client):
         late = await client.post("/v1/completions", json={**body, "n": 16})
@@ -208,19 +211,28 @@ def test_a_deadline_and_a_worker_that_fails(service, monkeypatch):
             raise MemoryError
 
         reader = service.versions.current.model.reader
-        monkeypatch.setattr(reader, "step", fail)
-        failed = await client.post("/v1/completions", json=body)
-        after = await client.post("/v1/completions", json=body)
-        return late, failed, after, await client.get("/healthz")
+        with monkeypatch.context() as patch:
+            patch.setattr(reader, "step", fail)
+            failed = await client.post("/v1/completions", json=body)
+            while service.problem() is None:
+                await asyncio.sleep(0.01)
+            after = await client.post("/v1/completions", json=body)
+            sick = await client.get("/healthz")
+        while service.problem():
+            await asyncio.sleep(0.01)
+        again = await client.post("/v1/completions", json={**body, "max_tokens": 2})
+        return late, failed, after, sick, again
 
-    late, failed, after, health = asyncio.run(asked_in_process(service, ask))
+    late, failed, after, sick, again = asyncio.run(asked_in_process(service, ask))
     assert late.status_code == 504
     assert "longer than 1 seconds" in late.json()["error"]["message"]
-    assert failed.status_code == 500 and "restart" in failed.json()["error"]["message"]
-    assert after.status_code == 503
-    assert "the worker has ended" in after.json()["error"]["message"]
-    assert health.status_code == 503
-    assert health.json() == {"status": "the worker has ended: MemoryError"}
+    assert failed.status_code == 500
+    assert "has failed in this step; ask again" in failed.json()["error"]["message"]
+    assert after.status_code == sick.status_code == 503
+    assert "have failed: MemoryError" in after.json()["error"]["message"]
+    assert "steps in a row have failed: MemoryError" in sick.json()["status"]
+    assert again.status_code == 200
+    assert service.failures.count("step") > 1
 
 
 def test_a_step_that_does_not_end_keeps_nobody_waiting(service, monkeypatch):

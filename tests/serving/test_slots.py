@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from keras_trellis.serving import runtime
+from keras_trellis.serving.failures import Failures
 from keras_trellis.serving.rows import Asked, Outcome, Row, continuations
 from keras_trellis.serving.slots import Slots
 from keras_trellis.serving.worker import ClosedError, FullError, Worker
@@ -128,6 +129,7 @@ class Told:
 
     def __init__(self):
         self.news, self.rows, self.ends = threading.Event(), [], []
+        self.failures = []
 
     def report(self, rows):
         self.rows += rows
@@ -138,6 +140,9 @@ class Told:
 
     def ended(self, row):
         self.ends.append(row)
+
+    def failed(self, error):
+        self.failures.append(error)
 
     def wait_for(self, rows):
         end = time.monotonic() + 30
@@ -206,18 +211,106 @@ def test_a_closed_worker_ends_its_rows_and_takes_no_more(tied, worker):
     assert row.outcome is Outcome.READ and not made.is_alive()
 
 
-def test_a_worker_that_fails_says_so(tied, worker, monkeypatch):
+def failing(error):
+    def step(ids, cache):
+        raise error
+
+    return step
+
+
+def test_a_step_that_fails_ends_its_rows_and_no_others(tied, worker, monkeypatch):
+    """The rows at work fail; the one that waits is read, and so is the next."""
     made, told = worker
-    rows = [endless(tied) for _ in range(3)]
-    made.submit(rows)
+    rows = [endless(tied), endless(tied)]
+    waits = Row(Asked(np.arange(9, dtype=np.int32), after=2), tied.tokenizer)
+    made.submit([*rows, waits])
     told.news.wait(0.1)
+    step = tied.reader.step
 
-    def fail(ids, cache):
-        raise MemoryError("no more")
+    def fail_once(ids, cache):
+        monkeypatch.setattr(tied.reader, "step", step)
+        raise MemoryError
 
-    monkeypatch.setattr(tied.reader, "step", fail)
-    told.wait_for(rows)
+    monkeypatch.setattr(tied.reader, "step", fail_once)
+    told.wait_for([*rows, waits])
     assert {row.outcome for row in rows} == {Outcome.FAILED}
-    assert isinstance(made.error, MemoryError) and not made.is_alive()
-    with pytest.raises(ClosedError, match="has ended"):
-        made.submit([endless(tied)])
+    assert waits.outcome is Outcome.READ
+    assert len(told.failures) == 1 and made.problem() is None
+    assert {*told.ends} == {*rows, waits} and len(told.ends) == 3
+    after = Row(Asked(np.arange(9, dtype=np.int32), after=2), tied.tokenizer)
+    made.submit([after])
+    told.wait_for([after])
+    assert after.after == waits.after
+
+
+def test_a_model_that_does_not_work_is_tried_until_it_does(tied, worker, monkeypatch):
+    monkeypatch.setattr("keras_trellis.serving.worker._PAUSE", 0.01)
+    made, told = worker
+    late = time.monotonic() + 0.5
+    rows = [endless(tied), endless(tied), endless(tied, deadline=late)]
+    with monkeypatch.context() as patch:
+        patch.setattr(tied.reader, "step", failing(RuntimeError("cannot\nmultiply")))
+        made.submit(rows)
+        told.wait_for(rows)
+        outcomes = [row.outcome for row in rows]
+        assert outcomes == [Outcome.FAILED, Outcome.FAILED, Outcome.LATE]
+        assert "in a row have failed: RuntimeError: cannot" in made.problem()
+        assert "multiply" not in made.problem()
+        with pytest.raises(ClosedError, match="steps in a row have failed"):
+            made.submit([endless(tied)])
+    end = time.monotonic() + 30
+    while made.problem():
+        assert time.monotonic() < end
+        time.sleep(0.01)
+    row = Row(Asked(np.arange(9, dtype=np.int32), after=2), tied.tokenizer)
+    made.submit([row])
+    told.wait_for([row])
+    assert row.outcome is Outcome.READ
+
+
+def test_rows_that_find_no_memory_for_a_slot_fail(tied, worker, monkeypatch):
+    made, told = worker
+    row = Row(Asked(np.arange(9, dtype=np.int32), after=2), tied.tokenizer)
+    empty = tied.empty_cache
+
+    def fail_once(rows):
+        monkeypatch.setattr(tied, "empty_cache", empty)
+        raise MemoryError
+
+    monkeypatch.setattr(tied, "empty_cache", fail_once)
+    made.submit([row])
+    told.wait_for([row])
+    assert row.outcome is Outcome.FAILED and told.ends == [row]
+
+
+def test_a_model_that_fails_can_be_closed(tied, monkeypatch):
+    monkeypatch.setattr("keras_trellis.serving.worker._PAUSE", 30)
+    monkeypatch.setattr(tied.reader, "step", failing(MemoryError()))
+    told = Told()
+    made = Worker(Slots(tied, 1), 1, told.report, told)
+    made.submit([endless(tied), endless(tied)])
+    while not made.problem():
+        time.sleep(0.01)
+    made.give_up()
+    made.join(20)
+    assert not made.is_alive() and made.problem() == "the worker has ended"
+
+
+def test_a_failure_is_counted_and_traced_where_it_first_happens():
+    lines = []
+    failures = Failures(lines.append)
+
+    def fail(error):
+        raise error
+
+    for error in (MemoryError(), MemoryError(), ValueError("of\ntwo lines")):
+        try:
+            fail(error)
+        except Exception as raised:
+            failures.add("step", "a step has failed", raised)
+    assert failures.count("step") == 3 and failures.count("poll") == 0
+    told = [line for line in lines if not line.startswith("Traceback")]
+    assert told == ["a step has failed: MemoryError"] * 2 + [
+        "a step has failed: ValueError: of"
+    ]
+    assert sum("in fail" in line for line in lines) == 2

@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import json
 import secrets
-import threading
 import time
 from collections.abc import AsyncIterator, Sequence
 from typing import Any
@@ -98,13 +97,6 @@ def _lifespan(service: Service) -> Any:
     @contextlib.asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         service.begin()
-        poll = threading.Thread(
-            target=service.versions.poll_every,
-            args=[service.limits.poll],
-            name="versions",
-            daemon=True,
-        )
-        poll.start()
         yield
         service.give_up()
         await run_in_threadpool(service.join)

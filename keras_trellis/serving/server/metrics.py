@@ -23,7 +23,7 @@ class Metrics:
         waiting: returns how many rows wait for a slot.
         busy: returns how many rows have one.
         version: returns the number of the version served.
-        failures: returns how often a version could not be loaded.
+        failures: returns how often a kind of thing has failed.
     """
 
     def __init__(
@@ -31,7 +31,7 @@ class Metrics:
         waiting: Callable[[], float],
         busy: Callable[[], float],
         version: Callable[[], float],
-        failures: Callable[[], float],
+        failures: Callable[[str], int],
     ) -> None:
         self._registry = registry = prometheus_client.CollectorRegistry()
         prometheus_client.ProcessCollector(registry=registry)
@@ -58,7 +58,21 @@ class Metrics:
             ("rows_waiting", "Rows that wait for a slot.", waiting),
             ("slots_busy", "Rows that have a slot.", busy),
             ("version", "The number of the version served.", version),
-            ("version_failures", "Versions that could not be loaded.", failures),
+            (
+                "version_failures",
+                "Versions that could not be loaded.",
+                functools.partial(failures, "version"),
+            ),
+            (
+                "poll_failures",
+                "Looks for new versions that have failed.",
+                functools.partial(failures, "poll"),
+            ),
+            (
+                "step_failures",
+                "Steps that have failed.",
+                functools.partial(failures, "step"),
+            ),
         ):
             gauge = Gauge(name, meaning, namespace=_NAMESPACE, registry=registry)
             gauge.set_function(function)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import secrets
-import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
@@ -14,6 +13,7 @@ import numpy as np
 from starlette.concurrency import run_in_threadpool
 
 from keras_trellis.serving import manifest
+from keras_trellis.serving.failures import Failures
 from keras_trellis.serving.rows import Asked, Outcome, Row, continuations
 from keras_trellis.serving.runtime import LanguageModel
 from keras_trellis.serving.server.errors import ApiError, late
@@ -25,7 +25,6 @@ from keras_trellis.serving.slots import Slots
 from keras_trellis.serving.versions import Served, Versions
 from keras_trellis.serving.worker import ClosedError, FullError, Worker
 
-_STUCK = 60.0  # seconds that no step takes
 _RETRY = {"Retry-After": "1"}  # seconds
 _AT_ONCE = 4096  # characters that are cut into tokens while other requests wait
 
@@ -70,11 +69,12 @@ class Service:
     Args:
         path: the folder of a model, or of one of its versions.
         limits: what it takes on.
-        report: takes a sentence on each version that is loaded, or that cannot be.
+        report: takes a sentence on each version that is loaded, and on what fails.
 
     Attributes:
         name: the model's.
         limits: what it takes on.
+        failures: what has failed, and went on.
         metrics: what it has done.
         versions: the version served.
         stopping: whether it is about to end.
@@ -89,34 +89,28 @@ class Service:
         self.limits = limits
         self.stopping = False
         self._loop: asyncio.AbstractEventLoop | None = None
+        self.failures = Failures(report)
         self.metrics = Metrics(
             waiting=lambda: self.versions.current.worker.waiting,
             busy=lambda: self.versions.current.worker.busy,
             version=lambda: _number(self.versions.current.number),
-            failures=lambda: self.versions.failures,
+            failures=self.failures.count,
         )
         path = path.resolve()
         self.versions = Versions(
-            path, self._start, limits.slots, limits.threads, report
+            path, self._start, limits.slots, limits.threads, report, self.failures
         )
         is_version = (path / manifest.NAME).is_file()
         self.name = path.parent.name if is_version else path.name
 
     def begin(self) -> None:
-        """Lets rows tell the event loop that runs now of their news."""
+        """Looks for new versions, and lets rows tell the event loop that runs now of their news."""
         self._loop = asyncio.get_running_loop()
+        self.versions.begin(self.limits.poll)
 
     def problem(self) -> str | None:
-        """Returns why no row is advanced; None if rows are."""
-        worker = self.versions.current.worker
-        if worker.error is not None:
-            return f"the worker has ended: {type(worker.error).__name__}"
-        if not worker.is_alive():
-            return "the worker has ended"
-        began = worker.began
-        if began is not None and time.monotonic() - began > _STUCK:
-            return f"the worker has been at one step for more than {_STUCK:g} seconds"
-        return None
+        """Returns why it does not do all that it should; None if it does."""
+        return self.versions.current.worker.problem() or self.versions.problem()
 
     async def submit(
         self,
@@ -276,7 +270,7 @@ class Service:
             if row.outcome is Outcome.LATE:
                 raise late(self.limits.deadline)
             if row.outcome is Outcome.FAILED:
-                raise ApiError(500, "the model has failed; the server needs a restart")
+                raise ApiError(500, "the model has failed in this step; ask again")
             if row.outcome is Outcome.CANCELLED:
                 raise ApiError(503, "the server is being stopped; ask again later")
 
@@ -290,7 +284,8 @@ class Service:
         self.versions.join()
 
     def _start(self, slots: Slots) -> Worker:
-        return Worker(slots, self.limits.queue, self._deliver, self.metrics)
+        observer = _Observer(self.metrics, self.failures)
+        return Worker(slots, self.limits.queue, self._deliver, observer)
 
     def _deliver(self, rows: Sequence[Row]) -> None:
         assert self._loop is not None
@@ -330,6 +325,18 @@ class Service:
                 f"{self.limits.alternatives}, see --alternatives of the server. Received: {listed}"
             )
             raise ApiError(400, message)
+
+
+class _Observer:
+    """Counts the work of a worker, and its failures."""
+
+    def __init__(self, metrics: Metrics, failures: Failures) -> None:
+        self.step = metrics.step
+        self.ended = metrics.ended
+        self._failures = failures
+
+    def failed(self, error: Exception) -> None:
+        self._failures.add("step", "a step has failed", error)
 
 
 def cancel(rows: Sequence[Row]) -> None:
