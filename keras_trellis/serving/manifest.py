@@ -26,17 +26,29 @@ import re
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
+
+from keras_trellis.serving.schema import (
+    Check,
+    anything,
+    each,
+    items,
+    record,
+    shown,
+    text,
+    whole,
+)
 
 NAME = "manifest.json"
 FORMAT = 2
 _WITHOUT_CHECKSUM = 1
+Parsed = TypeVar("Parsed")
+
 _BLOCK = 1 << 20  # bytes read at once
 _DTYPES = ("bool", "float16", "float32", "float64", "int8", "int32", "int64", "uint8")
 _MOST_NUMBERS = 1 << 30  # of a row of a cache
-_MOST = 1 << 52
 _RUNTIME = "manifest.runtime"
 # What the runtime reads, by kind.
 _READ = {
@@ -125,8 +137,8 @@ def write(
         "runtime": dict(runtime),
     }
     entries["checksum"] = checksum(entries)
-    text = json.dumps(entries, indent=1, ensure_ascii=False)
-    (folder / NAME).write_text(f"{text}\n", encoding="utf-8")
+    written = json.dumps(entries, indent=1, ensure_ascii=False)
+    (folder / NAME).write_text(f"{written}\n", encoding="utf-8")
 
 
 def read(folder: Path) -> Manifest:
@@ -136,18 +148,26 @@ def read(folder: Path) -> Manifest:
         ManifestError: there is none, or one of another form.
     """
     path = folder / NAME
-    try:
-        entries = json.loads(path.read_text(encoding="utf-8"))
-        return _parsed(entries, path)
-    except FileNotFoundError:
+    if not path.exists():
         raise ManifestError(
             f"{folder} has no {NAME}: it is no version of an export, or one of an earlier release; "
             "export the model again"
-        ) from None
-    except RecursionError:
-        raise ManifestError(f"{path} is damaged: it is nested too deeply") from None
+        )
+    return parsed(path, lambda entries: _parsed(entries, path))
+
+
+def parsed(path: Path, parse: Callable[[Any], Parsed]) -> Parsed:
+    """Returns what a function makes of the entries of a JSON file.
+
+    Raises:
+        ManifestError: the file is no JSON, or the function raises a ValueError.
+    """
+    try:
+        return parse(json.loads(path.read_text(encoding="utf-8")))
     except ManifestError:
         raise
+    except RecursionError:
+        raise ManifestError(f"{path} is damaged: it is nested too deeply") from None
     except (ValueError, OSError) as error:
         raise ManifestError(f"{path} is damaged: {error}") from None
 
@@ -155,8 +175,8 @@ def read(folder: Path) -> Manifest:
 def checksum(entries: Mapping[str, Any]) -> str:
     """Returns the checksum of a manifest's entries; its own is none of them."""
     others = {name: value for name, value in entries.items() if name != "checksum"}
-    text = json.dumps(others, sort_keys=True, separators=(",", ":"))
-    return hashlib.sha256(text.encode()).hexdigest()
+    plain = json.dumps(others, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(plain.encode()).hexdigest()
 
 
 def check(folder: Path, manifest: Manifest, names: Iterable[str] | None = None) -> None:
@@ -256,115 +276,57 @@ def _parsed(entries: Any, path: Path) -> Manifest:
     if type(number) is not int or number not in (FORMAT, _WITHOUT_CHECKSUM):
         raise ManifestError(
             f"{path} must have the format {FORMAT} or {_WITHOUT_CHECKSUM}, which this release "
-            f"reads. Received: {_shown(number)}"
+            f"reads. Received: {shown(number)}"
         )
-    fields: dict[str, _Check] = {
-        "format": _whole(),
-        "kind": _text,
-        "written_by": _text,
-        "fingerprint": _whole(),
-        "files": _each(_file, _path),
-        "runtime": _as_it_is,
+    fields: dict[str, Check] = {
+        "format": whole(),
+        "kind": text,
+        "written_by": text,
+        "fingerprint": whole(),
+        "files": each(_file, _path),
+        "runtime": anything,
     }
     if number == FORMAT:
         fields["checksum"] = _digest
-    parsed = _object(entries, "manifest", fields)
+    checked = record(entries, "manifest", fields)
     if number == _WITHOUT_CHECKSUM:
         warnings.warn(
             f"{path} is of a release before 0.3: it has no checksum, and whether it was changed "
             "is not checked; export the model again",
             stacklevel=3,
         )
-    elif parsed["checksum"] != checksum(entries):
+    elif checked["checksum"] != checksum(entries):
         raise ManifestError(
-            f"{path} must have the SHA-256 that it says, {parsed['checksum'][:12]}...: it has been "
-            "changed or damaged"
+            f"{path} must have the SHA-256 that it says, {checked['checksum'][:12]}...: it has "
+            "been changed or damaged"
         )
-    kind, files = parsed["kind"], parsed["files"]
-    runtime = _runtime(parsed["runtime"], kind, files)
-    return Manifest(kind, parsed["written_by"], parsed["fingerprint"], files, runtime)
-
-
-_Check: TypeAlias = Callable[[Any, str], Any]
-"""Takes a value and its name; returns it typed, or raises ValueError."""
+    kind, files = checked["kind"], checked["files"]
+    runtime = _runtime(checked["runtime"], kind, files)
+    return Manifest(kind, checked["written_by"], checked["fingerprint"], files, runtime)
 
 
 def _runtime(value: Any, kind: str, files: Mapping[str, File]) -> Runtime:
     if isinstance(value, dict) and "refused" in value:
-        return Runtime(**_object(value, _RUNTIME, {"refused": _text}))
-    fields: dict[str, _Check] = {"files": _list(_text)}
+        return Runtime(**record(value, _RUNTIME, {"refused": text}))
+    fields: dict[str, Check] = {"files": items(text)}
     if kind == "language_model":
-        fields |= {"cache": _each(_tensor, _text), "vocabulary_size": _whole(1)}
+        fields |= {"cache": each(_tensor, text), "vocabulary_size": whole(1)}
     elif kind == "classifier":
-        fields |= {"labels": _list(_text)}
+        fields |= {"labels": items(text)}
     else:
         raise ValueError(
             f"`manifest.kind` must be one of {', '.join(_READ)}, which the runtime runs. "
-            f"Received: {_shown(kind)}"
+            f"Received: {shown(kind)}"
         )
-    runtime = Runtime(**_object(value, _RUNTIME, fields))
+    runtime = Runtime(**record(value, _RUNTIME, fields))
     unlisted = {*runtime.files} - {*files}
     missing = _READ[kind] - {*runtime.files}
     if unlisted or missing:
         raise ValueError(
             f"`{_RUNTIME}.files` must list {', '.join(sorted(_READ[kind]))}, and nothing that "
-            f"`manifest.files` does not. Received: {_shown(runtime.files)}"
+            f"`manifest.files` does not. Received: {shown(runtime.files)}"
         )
     return runtime
-
-
-def _object(value: Any, name: str, fields: Mapping[str, _Check]) -> dict[str, Any]:
-    """Returns an object's values, which must have these names and no others."""
-    if not isinstance(value, dict) or value.keys() != fields.keys():
-        given = list(value) if isinstance(value, dict) else value
-        raise ValueError(
-            f"`{name}` must have the entries {', '.join(fields)}. Received: {_shown(given)}"
-        )
-    return {key: check(value[key], f"{name}.{key}") for key, check in fields.items()}
-
-
-def _each(check: _Check, check_name: _Check) -> _Check:
-    """Returns what checks an object of any names."""
-
-    def check_all(value: Any, name: str) -> Any:
-        if not isinstance(value, dict):
-            raise ValueError(f"`{name}` must be an object. Received: {_shown(value)}")
-        return {
-            check_name(key, name): check(entry, f"{name}.{key}")
-            for key, entry in value.items()
-        }
-
-    return check_all
-
-
-def _list(check: _Check) -> _Check:
-    def check_all(value: Any, name: str) -> Any:
-        if not isinstance(value, list):
-            raise ValueError(f"`{name}` must be a list. Received: {_shown(value)}")
-        return [check(entry, f"{name}[{i}]") for i, entry in enumerate(value)]
-
-    return check_all
-
-
-def _whole(least: int = 0) -> _Check:
-    def check(value: Any, name: str) -> int:
-        if type(value) is not int or not least <= value < _MOST:
-            raise ValueError(
-                f"`{name}` must be an integer of at least {least}. Received: {_shown(value)}"
-            )
-        return value
-
-    return check
-
-
-def _text(value: Any, name: str) -> str:
-    if not isinstance(value, str):
-        raise ValueError(f"`{name}` must be a text. Received: {_shown(value)}")
-    return value
-
-
-def _as_it_is(value: Any, name: str) -> Any:
-    return value
 
 
 def _path(value: str, name: str) -> str:
@@ -372,7 +334,7 @@ def _path(value: str, name: str) -> str:
     parts = value.split("/")
     if "\\" in value or {"", ".", ".."} & {*parts}:
         raise ValueError(
-            f"`{name}` must have paths within the folder. Received: {_shown(value)}"
+            f"`{name}` must have paths within the folder. Received: {shown(value)}"
         )
     return value
 
@@ -380,38 +342,33 @@ def _path(value: str, name: str) -> str:
 def _digest(value: Any, name: str) -> str:
     if not (isinstance(value, str) and re.fullmatch("[0-9a-f]{64}", value)):
         raise ValueError(
-            f"`{name}` must be 64 hexadecimal digits. Received: {_shown(value)}"
+            f"`{name}` must be 64 hexadecimal digits. Received: {shown(value)}"
         )
     return value
 
 
 def _file(value: Any, name: str) -> File:
-    return File(**_object(value, name, {"bytes": _whole(), "sha256": _digest}))
+    return File(**record(value, name, {"bytes": whole(), "sha256": _digest}))
 
 
 def _tensor(value: Any, name: str) -> Tensor:
-    fields: dict[str, _Check] = {"dtype": _text, "sizes": _list(_whole())}
+    fields: dict[str, Check] = {"dtype": text, "sizes": items(whole())}
     if isinstance(value, dict) and "first" in value:
-        fields["first"] = _as_it_is
-    tensor = Tensor(**_object(value, name, fields))
+        fields["first"] = anything
+    tensor = Tensor(**record(value, name, fields))
     if tensor.dtype not in _DTYPES:
         raise ValueError(
-            f"`{name}.dtype` must be one of {', '.join(_DTYPES)}. Received: {_shown(tensor.dtype)}"
+            f"`{name}.dtype` must be one of {', '.join(_DTYPES)}. Received: {shown(tensor.dtype)}"
         )
     if math.prod(tensor.sizes) > _MOST_NUMBERS:
         raise ValueError(
             f"`{name}.sizes` must be of at most {_MOST_NUMBERS:,} numbers. "
-            f"Received: {_shown(tensor.sizes)}"
+            f"Received: {shown(tensor.sizes)}"
         )
     first = np.asarray(tensor.first)
     if first.dtype.kind not in "biuf" or first.shape not in ((), (*tensor.sizes,)):
         raise ValueError(
             f"`{name}.first` must be numbers of the sizes {list(tensor.sizes)}. "
-            f"Received: {_shown(tensor.first)}"
+            f"Received: {shown(tensor.first)}"
         )
     return tensor
-
-
-def _shown(value: Any) -> str:
-    text = repr(value)
-    return text if len(text) <= 80 else f"{text[:80]}..."

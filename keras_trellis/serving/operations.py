@@ -34,7 +34,12 @@ def _function(operation: Sequence[str]) -> Callable[[str], str]:
         case ["latin1"]:
             return lambda text: text.encode().decode("latin-1")
         case ["replace", pattern, replacement]:
-            compiled = re.compile(pattern)
+            try:
+                compiled = re.compile(pattern)
+            except re.error as error:
+                raise ValueError(
+                    f"a pattern must be a regular expression. Received: {pattern!r}: {error}"
+                ) from None
             return lambda text: compiled.sub(replacement, text)
     raise ValueError(
         "operations on texts must be lower, latin1 and replace. "

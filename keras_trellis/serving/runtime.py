@@ -125,7 +125,8 @@ class LanguageModel:
                 f"Received: {entries.runtime.vocabulary_size}"
             )
         step, chunk = (
-            Session(folder / f"{name}.onnx", threads) for name in ("step", "chunk")
+            _graph(folder / name, threads, entries.runtime)
+            for name in ("step.onnx", "chunk.onnx")
         )
         self.reader = Reader(step, chunk, size)
         self.vocabulary = Vocabulary(size, self.tokenizer.unknown_id)
@@ -362,6 +363,36 @@ class Classifier:
                 `[B]`, at least 1, or what the export makes sequences of, such as `images`.
         """
         return self._classify(_classifiable(inputs, self._classify))["probabilities"]
+
+
+def _graph(path: Path, threads: int, runtime: manifest.Runtime) -> Session:
+    """Returns one of a language model's two functions.
+
+    Raises:
+        ManifestError: it is not what the manifest says.
+    """
+    session = Session(path, threads)
+    ids = {"ids", "mask"} if path.stem == "chunk" else {"ids"}
+    if session.specs.keys() - runtime.cache.keys() != ids or (
+        session.returned.keys() != {"log_probs", *runtime.cache}
+    ):
+        raise manifest.ManifestError(
+            f"{path} must read {', '.join(sorted(ids))} and the cache of {manifest.NAME}, and "
+            f"return it with log_probs. Received: {', '.join(session.specs)}; "
+            f"{', '.join(session.returned)}"
+        )
+    expected = {name: each.sizes for name, each in runtime.cache.items()}
+    expected["log_probs"] = [runtime.vocabulary_size]
+    for name, spec in (*session.specs.items(), *session.returned.items()):
+        sizes = expected.get(name, [])
+        own = spec.sizes[len(spec.sizes) - len(sizes) :]
+        pairs = zip(own, sizes, strict=False)
+        if any(isinstance(a, int) and a != b for a, b in pairs):
+            raise manifest.ManifestError(
+                f"{path} must have {name} of the sizes {list(sizes)}, which {manifest.NAME} "
+                f"lists. Received: {list(spec.sizes)}"
+            )
+    return session
 
 
 def _listed(texts: Sequence[str]) -> list[str]:

@@ -8,6 +8,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from keras_trellis.serving.manifest import ManifestError
+
 NEXT = "next_"
 """Before the names of outputs that are the next value of an input."""
 
@@ -70,6 +72,10 @@ class Session:
 
     Attributes:
         specs: what the inputs must be, by name.
+        returned: what the outputs are, by name; see `__call__`.
+
+    Raises:
+        ManifestError: ONNX Runtime does not load it.
     """
 
     def __init__(self, path: Path, threads: int) -> None:
@@ -81,16 +87,29 @@ class Session:
         options.add_session_config_entry("session.intra_op.allow_spinning", "0")
         options.log_severity_level = 3  # errors
         providers = ["CPUExecutionProvider"]
-        self._session = onnxruntime.InferenceSession(str(path), options, providers)
-        self.specs = {}
-        for value in self._session.get_inputs():
-            kind = value.type.removeprefix("tensor(").removesuffix(")")
-            self.specs[value.name] = Spec(_DTYPES[kind], value.shape)
-        self._outputs = [value.name for value in self._session.get_outputs()]
+        try:
+            session = onnxruntime.InferenceSession(str(path), options, providers)
+            inputs, outputs = session.get_inputs(), session.get_outputs()
+            self.specs = {value.name: _spec(value) for value in inputs}
+            self.returned = {
+                value.name.removeprefix(NEXT): _spec(value) for value in outputs
+            }
+        except Exception as error:  # ONNX Runtime's have no other class in common
+            first = str(error).partition("\n")[0]
+            raise ManifestError(
+                f"{path} must be a model that ONNX Runtime loads. Received: {first}"
+            ) from error
+        self._session = session
+        self._outputs = [value.name for value in outputs]
 
     def __call__(self, inputs: Mapping[str, np.ndarray]) -> Arrays:
         """Returns the outputs by name; those of `NEXT` have the names of their inputs."""
         given = {name: inputs[name] for name in self.specs}
         values = self._session.run(self._outputs, given)
-        names = [name.removeprefix(NEXT) for name in self._outputs]
-        return dict(zip(names, values, strict=True))
+        return dict(zip(self.returned, values, strict=True))
+
+
+def _spec(value: Any) -> Spec:
+    """Returns what an input or output of a session is."""
+    kind = value.type.removeprefix("tensor(").removesuffix(")")
+    return Spec(_DTYPES[kind], value.shape)

@@ -17,6 +17,7 @@
 from __future__ import annotations
 
 import codecs
+import collections
 import itertools
 import json
 import re
@@ -26,6 +27,7 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
+from keras_trellis.serving import manifest, schema
 from keras_trellis.serving.operations import compose
 from keras_trellis.serving.pieces import Pieces, read_names
 
@@ -69,15 +71,11 @@ class Tokenizer:
     """
 
     def __init__(self, entries: Mapping[str, Any]) -> None:
-        if entries.get("kind") not in KINDS:
-            raise ValueError(
-                f"`kind` of {NAME} must be one of {', '.join(KINDS)}. "
-                f"Received: {entries.get('kind')!r}"
-            )
-        names: list[str] = list(entries["tokens"])
+        entries = schema.record(entries, "tokenizer", _FIELDS)
+        names: list[str] = entries["tokens"]
         line_break, unknown = entries["end_of_line"], entries["unknown"]
-        self.eos_id = names.index(line_break)
-        self.unknown_id = None if unknown is None else names.index(unknown)
+        self.eos_id = _place("end_of_line", line_break, names)
+        self.unknown_id = None if unknown is None else _place("unknown", unknown, names)
         self._cutter: _Cutter
         if entries["kind"] == "pieces":
             self._cutter = _ByPieces(names, line_break)
@@ -93,8 +91,12 @@ class Tokenizer:
 
     @classmethod
     def load(cls, folder: Path) -> Tokenizer:
-        """Returns the tokenizer of a version."""
-        return cls(json.loads((folder / NAME).read_text(encoding="utf-8")))
+        """Returns the tokenizer of a version.
+
+        Raises:
+            ManifestError: the file is damaged.
+        """
+        return manifest.parsed(folder / NAME, cls)
 
     def encode(self, texts: Iterable[str]) -> Encoded:
         """Returns texts as a model reads them.
@@ -300,6 +302,43 @@ def describe(
         "tokens": list(tokens),
     }
     return json.dumps(entries, ensure_ascii=False, indent=1) + "\n"
+
+
+def _kind(value: Any, name: str) -> str:
+    if value not in KINDS:
+        raise ValueError(
+            f"`{name}` must be one of {', '.join(KINDS)}. Received: {schema.shown(value)}"
+        )
+    return value
+
+
+def _tokens(value: Any, name: str) -> list[str]:
+    tokens: list[str] = schema.items(schema.text)(value, name)
+    for token, count in collections.Counter(tokens).items():
+        if count > 1:
+            raise ValueError(
+                f"`{name}` must be different texts. Received: {token!r} twice"
+            )
+    return tokens
+
+
+_OPERATIONS = schema.items(schema.items(schema.text))
+_FIELDS: Mapping[str, schema.Check] = {
+    "kind": _kind,
+    "end_of_line": schema.text,
+    "unknown": schema.optional(schema.text),
+    "standardize": schema.optional(_OPERATIONS),
+    "detokenize": _OPERATIONS,
+    "tokens": _tokens,
+}
+
+
+def _place(name: str, token: str, tokens: Sequence[str]) -> int:
+    if token not in tokens:
+        raise ValueError(
+            f"`tokenizer.{name}` must be one of the tokens. Received: {schema.shown(token)}"
+        )
+    return tokens.index(token)
 
 
 def _text(index: int, text: Any) -> str:

@@ -1,5 +1,6 @@
 """The runtime gives the answers of the SavedModel, and takes no request that cannot be right."""
 
+import hashlib
 import json
 import pickle
 import re
@@ -421,6 +422,94 @@ def test_an_export_that_is_not_what_was_written(exports, tmp_path, break_it, mes
     with pytest.raises(manifest.ManifestError, match=message) as error:
         runtime.load(version)
     assert "\n" not in str(error.value)
+
+
+def resealed(version, name, data):
+    """Writes other bytes for a file, and what the manifest would say of them."""
+    (version / name).write_bytes(data)
+    entries = json.loads((version / "manifest.json").read_text())
+    digest = hashlib.sha256(data).hexdigest()
+    entries["files"][name] = {"bytes": len(data), "sha256": digest}
+    seal(version, entries)
+
+
+def seal(version, entries):
+    entries["checksum"] = manifest.checksum(entries)
+    (version / "manifest.json").write_text(json.dumps(entries))
+
+
+def with_runtime(**changes):
+    def change(version):
+        entries = json.loads((version / "manifest.json").read_text())
+        entries["runtime"] |= changes
+        seal(version, entries)
+
+    return change
+
+
+def with_tokenizer(change):
+    def forge(version):
+        entries = json.loads((version / "tokenizer.json").read_text())
+        entries.update(change(entries))
+        resealed(version, "tokenizer.json", json.dumps(entries).encode())
+
+    return forge
+
+
+def swapped(version):
+    step, chunk = ((version / f"{n}.onnx").read_bytes() for n in ("step", "chunk"))
+    resealed(version, "step.onnx", chunk)
+    resealed(version, "chunk.onnx", step)
+
+
+def with_wide_cache(version):
+    entries = json.loads((version / "manifest.json").read_text())
+    for tensor in entries["runtime"]["cache"].values():
+        tensor["sizes"] = [size + 1 for size in tensor["sizes"]]
+        tensor.pop("first", None)
+    seal(version, entries)
+
+
+@pytest.mark.parametrize(
+    ("forge", "message"),
+    [
+        (with_runtime(vocabulary_size=10), "size of the vocabulary, 9. Received: 10"),
+        (with_runtime(files=[]), "`manifest.runtime.files` must list chunk.onnx"),
+        (with_runtime(cache={}), "step.onnx must read ids and the cache"),
+        (with_wide_cache, r"step.onnx must have cache_.* of the sizes"),
+        (swapped, "step.onnx must read ids and the cache"),
+        (lambda v: resealed(v, "step.onnx", b"~"), "that ONNX Runtime loads"),
+        (lambda v: resealed(v, "tokenizer.json", b"[]"), "`tokenizer` must have the"),
+        (
+            lambda v: resealed(v, "tokenizer.json", b"[" * 200_000 + b"]" * 200_000),
+            "tokenizer.json is damaged: it is nested too deeply",
+        ),
+        (with_tokenizer(lambda t: {"kind": "exec"}), "`tokenizer.kind` must be one of"),
+        (
+            with_tokenizer(lambda t: {"tokens": [*t["tokens"][:-1], 5]}),
+            r"`tokenizer.tokens\[8\]` must be a text. Received: 5",
+        ),
+        (
+            with_tokenizer(lambda t: {"tokens": [*t["tokens"][:-1], t["tokens"][1]]}),
+            "must be different texts. Received: '<unk>' twice",
+        ),
+        (
+            with_tokenizer(lambda t: {"end_of_line": "<no>"}),
+            "`tokenizer.end_of_line` must be one of the tokens. Received: '<no>'",
+        ),
+        (
+            with_tokenizer(lambda t: {"detokenize": [["replace", "(", ""]]}),
+            "a pattern must be a regular expression",
+        ),
+    ],
+)
+def test_a_forged_export_is_refused_in_one_sentence(exports, tmp_path, forge, message):
+    version = tmp_path / "1"
+    shutil.copytree(exports["stack"], version)
+    forge(version)
+    with pytest.raises(manifest.ManifestError, match=message) as error:
+        runtime.load(version)
+    assert "\n" not in str(error.value) and str(version) in str(error.value)
 
 
 def test_an_export_of_tensorflow_alone(exports, tmp_path):

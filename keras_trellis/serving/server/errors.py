@@ -7,7 +7,7 @@ from typing import Any
 
 from starlette.responses import JSONResponse
 
-_SHOWN = 80  # characters of a value received
+from keras_trellis.serving.schema import shown
 
 
 class ApiError(Exception):
@@ -86,12 +86,6 @@ def validation_error(errors: Sequence[Mapping[str, Any]]) -> ApiError:
     else:
         text = f"{name} {message.replace('Input should be', 'must be')}. {received}"
     return ApiError(400, text, param=param)
-
-
-def shown(value: Any) -> str:
-    """Returns a value as a message shows it: in one line, cut where it is long."""
-    text = repr(value)
-    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."
 
 
 def _is_kind(part: Any) -> bool:
