@@ -58,7 +58,9 @@ EXTRAS = {
         "numpy>=1.26",
         "onnxruntime>=1.20",
         "prometheus-client>=0.20",
-        "uvicorn>=0.30",
+        # The server subclasses uvicorn's H11Protocol and Server, which may change with any minor
+        # version.
+        "uvicorn>=0.30,<0.55",
     ],
     "test": [
         # What runs exported models. Keras 3.13, which exports to all, needs Python 3.11.

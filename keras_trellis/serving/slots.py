@@ -32,6 +32,9 @@ class Slots:
     Args:
         model: the model.
         size: the number of slots.
+
+    Attributes:
+        tokens: how many tokens have been read, and written.
     """
 
     def __init__(self, model: LanguageModel, size: int) -> None:
@@ -41,6 +44,7 @@ class Slots:
         self._read_at_once = min(most, _READ_AT_ONCE)
         self._reading: list[Row] = []  # by chunks, the next ones first
         self._batch = _Batch(model)
+        self.tokens = 0, 0
 
     @property
     def rows(self) -> list[Row]:
@@ -85,9 +89,12 @@ class Slots:
         self._reading = [row for row in self._reading if not row.outcome]
         self._batch.drop_ended()
         self._join()
-        self._read_chunks()
+        by_chunks = self._read_chunks()
         self._join()
-        return [*ended, *self._batch.step()]
+        news, by_steps, wrote = self._batch.step()
+        read, written = self.tokens
+        self.tokens = read + by_chunks + by_steps, written + wrote
+        return [*ended, *news]
 
     def _join(self) -> None:
         """Lets rows into the batch that have little left to read."""
@@ -98,11 +105,15 @@ class Slots:
             self._batch.add(joins)
             self._reading = [row for row in self._reading if row not in joins]
 
-    def _read_chunks(self) -> None:
-        """Reads a chunk of those that have waited longest; a step reads the last id."""
+    def _read_chunks(self) -> int:
+        """Reads a chunk of those that have waited longest; a step reads the last id.
+
+        Returns:
+            how many tokens it has read.
+        """
         rows = self._reading[: self._read_at_once]
         if not rows:
-            return
+            return 0
         ids = np.zeros([len(rows), CHUNK], np.int32)
         counts = [min(row.end - 1 - row.place, CHUNK) for row in rows]
         for index, (row, count) in enumerate(zip(rows, counts, strict=True)):
@@ -116,6 +127,7 @@ class Slots:
                 name: value[index : index + 1] for name, value in cache.items()
             }
         self._reading = [*self._reading[len(rows) :], *rows]
+        return sum(counts)
 
 
 class _Batch:
@@ -157,19 +169,20 @@ class _Batch:
         self._cache = {name: value[goes_on] for name, value in self._cache.items()}
         self._arrange()
 
-    def step(self) -> list[Row]:
+    def step(self) -> tuple[list[Row], int, int]:
         """Reads an id of each row, and draws the next one of those that have no other.
 
         Returns:
-            the rows with news, see `Slots.step`.
+            the rows with news, see `Slots.step`; how many tokens of texts were read, and written.
         """
         if not self.rows:
-            return []
+            return [], 0, 0
         log_probs, self._cache = self._reader.step(self._ids, self._cache)
-        writers = []
+        writers, read = [], 0
         for index, row in enumerate(self.rows):
             if not row.is_read:
                 row.read(log_probs[index : index + 1])
+                read += 1
             if not row.is_read:
                 self._ids[index] = row.asked.ids[row.place]
             elif not row.outcome:
@@ -182,7 +195,7 @@ class _Batch:
         news = [row for row in wrote if row.streams and not row.outcome]
         news += [row for row in self.rows if row.outcome]
         self.drop_ended()
-        return news
+        return news, read, len(writers)
 
     def _write(self, writers: Sequence[int], log_probs: np.ndarray) -> None:
         """Draws a token for some of the rows."""

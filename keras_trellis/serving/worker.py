@@ -32,8 +32,8 @@ class ClosedError(Exception):
 class Observer(Protocol):
     """What is told of the work."""
 
-    def step(self, seconds: float, rows: int) -> None:
-        """A step has been made, of so many rows."""
+    def step(self, seconds: float, rows: int, read: int, written: int) -> None:
+        """A step has been made, of so many rows, which has read and written so many tokens."""
 
     def ended(self, row: Row) -> None:
         """A row has ended."""
@@ -177,8 +177,12 @@ class Worker:
     def _step(self) -> None:
         busy = self.busy
         self._began = begin = time.monotonic()
+        before = self._slots.tokens
         news = self._slots.step()
-        self._observer.step(time.monotonic() - begin, busy)
+        read, written = (
+            new - old for new, old in zip(self._slots.tokens, before, strict=True)
+        )
+        self._observer.step(time.monotonic() - begin, busy, read, written)
         self._began = None
         self._tell(news)
 

@@ -215,11 +215,14 @@ def test_the_openai_package(server, model):
 
 
 BAD = [
-    ({"prompt": None}, "prompt", "`prompt`"),
+    ({"prompt": 5}, "prompt", "a list of ids or a list of lists of ids. Received: 5"),
+    ({"prompt": {}}, "prompt", "`prompt` must be a text, a list of texts, a list of"),
     ({"prompt": []}, "prompt", "`prompt` must have from 1 to 16 texts"),
     ({"prompt": ["a"] * 17}, "prompt", "`prompt` must have from 1 to 16 texts"),
     ({"prompt": [3, 12]}, "prompt", r"`prompt` must be in [0, 12)"),
-    ({"prompt": [3, -1]}, None, "`prompt"),
+    ({"prompt": [3, -1]}, "prompt.1", "greater than or equal to 0. Received: -1"),
+    ({"prompt": [[3], [2, -1]]}, "prompt.1.1", "or equal to 0. Received: -1"),
+    ({"prompt": ["a", 3]}, "prompt", "Received: ['a', 3]"),
     ({"prompt": "a " * 2001}, "prompt", "at most 2000 tokens"),
     ({"prompt": "\ud800"}, None, "`prompt"),
     ({"max_tokens": -1}, "max_tokens", "greater than or equal to 0. Received: -1"),
@@ -239,7 +242,7 @@ BAD = [
     ({"logprobs": 100, "max_tokens": 31}, None, "at most 3000.* Received: 3100"),
     ({"stop": ["x" * 257]}, "stop", "of 1 to 256 bytes"),
     ({"stop": ["x"] * 17}, "stop", "at most 16 texts"),
-    ({"stop": [3]}, None, "`stop"),
+    ({"stop": [3]}, "stop", "`stop` must be a text or a list of texts. Received: [3]"),
     ({"best_of": 2}, "best_of", "`best_of` must be `n`"),
     ({"logit_bias": {"3": -100}}, "logit_bias", "is not supported"),
     ({"presence_penalty": 0.5}, "presence_penalty", "is not supported"),
@@ -247,6 +250,25 @@ BAD = [
     ({"cache_steps": [3]}, "cache_steps", "`cache_steps` is no field of this request"),
     ({"stream": 1}, "stream", "a valid boolean"),
 ]
+
+
+def test_null_is_a_field_that_is_not_there(server):
+    """OpenAI's schema of `/v1/completions` lets these be null."""
+    names = "best_of echo frequency_penalty logit_bias logprobs n presence_penalty stop stream"
+    names += " stream_options suffix temperature top_p user"
+    body = {"model": "tied", "prompt": "a", "max_tokens": 4, "seed": 3}
+    left_out = server.answer("/v1/completions", body)
+    nulls = {**body, **dict.fromkeys(names.split())}
+    answer = server.answer("/v1/completions", nulls)
+    assert answer["choices"] == left_out["choices"]
+    nothing = server.answer("/v1/completions", {**body, "prompt": ""})
+    answer = server.answer("/v1/completions", {**body, "prompt": None})
+    assert answer["choices"] == nothing["choices"]
+    usual = {name: body[name] for name in ("model", "prompt")}
+    nulls = {**usual, "max_tokens": None, "seed": None}
+    answer = server.answer("/v1/completions", nulls)
+    assert answer["usage"]["completion_tokens"] == 16
+    assert refused(server, "/score", {"texts": None})["param"] == "texts"
 
 
 def refused(server, path, body, status=400):

@@ -16,6 +16,7 @@ from tests.serving.serving import Server, events
 
 pytest.importorskip("fastapi", reason="the extra `serve` is not installed")
 httpx = pytest.importorskip("httpx", reason="the extra `test` is not installed")
+import starlette.requests  # noqa: E402
 
 from keras_trellis.serving.server import app, command  # noqa: E402
 from keras_trellis.serving.server.service import Service  # noqa: E402
@@ -133,6 +134,101 @@ def test_open_requests_end_before_the_server_and_long_ones_within_its_grace(expo
     assert "Traceback" not in server.printed, server.printed
 
 
+def test_a_connection_that_is_kept_is_told_of_the_end_and_never_reset(exports):
+    server = Server(exports["tied"].parent, "--grace=5")
+    body = json.dumps({**ASKED, "model": "tied", "max_tokens": 3})
+    headers = {"Content-Type": "application/json"}
+    connections = [http.client.HTTPConnection("127.0.0.1", server.port, timeout=30)]
+    connections += [http.client.HTTPConnection("127.0.0.1", server.port, timeout=30)]
+    idle, kept = connections
+
+    def ask(connection):
+        connection.request("POST", "/v1/completions", body, headers)
+        answer = connection.getresponse()
+        assert answer.status == 200 and answer.read()
+        return answer.getheader("connection")
+
+    assert [ask(each) for each in connections] == [None, None]
+    server.process.send_signal(signal.SIGTERM)
+    while ask(kept) != "close":
+        time.sleep(0.01)
+    assert server.stop() == 0 and "Traceback" not in server.printed
+    idle.close()
+
+
+def test_a_path_that_is_refused_before_its_route_is_counted_as_its_own(service):
+    async def ask(client):
+        body = b'{"texts": ["' + b"a" * 300_000 + b'"]}'
+        headers = {"Content-Type": "application/json"}
+        large = await client.post("/score", content=body, headers=headers)
+        other = await client.post("/nowhere", content=body, headers=headers)
+        assert large.status_code == other.status_code == 413
+        return (await client.get("/metrics")).text
+
+    text = asyncio.run(asked_in_process(service, ask))
+    for path in ("/score", "other"):
+        line = f'keras_trellis_requests_total{{path="{path}",status="413"}} 1.0'
+        assert line in text
+
+
+def test_a_request_without_memory_is_told_to_come_again(service, monkeypatch):
+    """Wherever it is short: where the body is parsed, and where texts are made into rows."""
+
+    def fail(*_, **__):
+        raise MemoryError
+
+    async def ask(client):
+        answers = []
+        body = {**ASKED, "model": "tied"}
+        for owner, name in ((starlette.requests.Request, "json"), (service, "read")):
+            with monkeypatch.context() as patch:
+                patch.setattr(owner, name, fail)
+                answers.append(await client.post("/v1/completions", json=body))
+        answers.append(await client.post("/v1/completions", json=body))
+        return answers
+
+    *short, good = asyncio.run(asked_in_process(service, ask))
+    assert good.status_code == 200
+    for answer in short:
+        assert answer.status_code == 503 and answer.headers["retry-after"] == "1"
+        assert "out of memory; ask again later" in answer.json()["error"]["message"]
+
+
+def test_a_proxys_name_may_be_allowed(service):
+    async def ask(client):
+        names = ("evil.example", "trellis.example", "TRELLIS.example:8080", "127.0.0.1")
+        answers = [
+            await client.get("/v1/models", headers={"Host": name}) for name in names
+        ]
+        assert "--allow-host" in answers[0].json()["error"]["message"]
+        return [answer.status_code for answer in answers]
+
+    hosts = ["trellis.example"]
+    statuses = asyncio.run(asked_in_process(service, ask, hosts=hosts))
+    assert statuses == [403, 200, 200, 200]
+
+
+def test_a_proxy_is_asked_not_to_collect_a_stream(service):
+    async def ask(client):
+        body = {**ASKED, "model": "tied", "stream": True}
+        return await client.post("/v1/completions", json=body)
+
+    answer = asyncio.run(asked_in_process(service, ask))
+    assert answer.headers["x-accel-buffering"] == "no"
+
+
+@pytest.mark.parametrize(
+    ("flag", "value"), [("--poll", "soon"), ("--grace", "nan"), ("--deadline", "inf")]
+)
+def test_a_flag_that_is_no_number_is_named(capsys, flag, value):
+    with pytest.raises(SystemExit) as ended:
+        command.main(["serve", "models", f"{flag}={value}"])
+    assert ended.value.code == 2
+    assert (
+        f"argument {flag}: invalid number value: '{value}'" in capsys.readouterr().err
+    )
+
+
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
@@ -147,6 +243,7 @@ def test_open_requests_end_before_the_server_and_long_ones_within_its_grace(expo
             "none` cannot be read: No such file or directory",
         ),
         (["{tied}", "--key-file=/dev/null"], "must have a key in one line"),
+        (["{tied}", "--key-file={tied}/step.onnx"], "must have a key in one line"),
     ],
 )
 def test_a_command_that_cannot_be_carried_out(
@@ -161,10 +258,30 @@ def test_a_command_that_cannot_be_carried_out(
     )
 
 
-async def asked_in_process(service, ask, key=None, local=False):
+@pytest.mark.parametrize(
+    ("error", "status", "message"),
+    [
+        (MemoryError(), 2, "cannot be served, by --slots=64: MemoryError"),
+        (RuntimeError("bad_alloc\nof 3"), 2, "--slots=64: RuntimeError: bad_alloc"),
+        (KeyboardInterrupt(), 130, None),
+    ],
+)
+def test_a_model_that_does_not_fit_and_a_begin_that_is_interrupted(
+    exports, capsys, monkeypatch, error, status, message
+):
+    def fail(*_):
+        raise error
+
+    monkeypatch.setattr("keras_trellis.serving.slots.Slots.warm_up", fail)
+    assert command.main(["serve", str(exports["tied"]), "--port=0"]) == status
+    told = capsys.readouterr().err
+    assert told.count("\n") == (message is not None) and (message or "") in told
+
+
+async def asked_in_process(service, ask, key=None, hosts=None):
     """Returns what a function of a client returns, which asks the application itself."""
     service.begin()
-    application = app.make_app(service, key, local)
+    application = app.make_app(service, key, hosts)
     transport = httpx.ASGITransport(application, raise_app_exceptions=False)
     async with httpx.AsyncClient(
         transport=transport, base_url="http://localhost"

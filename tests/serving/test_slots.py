@@ -130,13 +130,15 @@ class Told:
     def __init__(self):
         self.news, self.rows, self.ends = threading.Event(), [], []
         self.failures = []
+        self.tokens = np.zeros(2, int)
 
     def report(self, rows):
         self.rows += rows
         self.news.set()
 
-    def step(self, seconds, rows):
+    def step(self, seconds, rows, read, written):
         assert seconds >= 0 and rows > 0
+        self.tokens += np.array([read, written])
 
     def ended(self, row):
         self.ends.append(row)
@@ -188,6 +190,27 @@ def test_a_full_queue_takes_all_rows_of_a_request_or_none(tied, worker):
     assert {row.outcome for row in rows} == {Outcome.CANCELLED}
     assert told.ends == told.rows and len(told.ends) == 3
     made.submit([endless(tied)])
+
+
+def test_tokens_are_counted_as_they_are_read_and_written(tied, worker):
+    made, told = worker
+    settings = tied.vocabulary.settings(1, max_length=7, seed=1)
+    (how,) = continuations(settings)
+    rows = [Row(Asked(np.arange(9, dtype=np.int32), how), tied.tokenizer)]
+    rows += [
+        Row(
+            Asked(np.resize(np.arange(9, dtype=np.int32), 900), after=2), tied.tokenizer
+        )
+    ]
+    made.submit(rows)
+    told.wait_for(rows)
+    made.close()
+    made.join(30)
+    assert told.tokens.tolist() == [909, 7]
+    assert (
+        told.tokens.tolist()
+        == np.sum([(r.place, len(r.written)) for r in rows], 0).tolist()
+    )
 
 
 def test_a_deadline_ends_rows_at_work_and_rows_that_wait(tied, worker):

@@ -16,7 +16,7 @@ from keras_trellis.serving.worker import Worker
 class Deaf:
     """An observer that nothing reaches."""
 
-    def step(self, seconds, rows):
+    def step(self, seconds, rows, read, written):
         pass
 
     def ended(self, row):

@@ -7,7 +7,7 @@ import contextlib
 import json
 import secrets
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Collection, Sequence
 from typing import Any
 
 from fastapi import FastAPI, Request
@@ -25,7 +25,11 @@ from keras_trellis.serving.rows import Row
 from keras_trellis.serving.runtime import LanguageModel
 from keras_trellis.serving.server import answers, page, schemas
 from keras_trellis.serving.server.answers import Choice, Json
-from keras_trellis.serving.server.errors import ApiError, validation_error
+from keras_trellis.serving.server.errors import (
+    ApiError,
+    out_of_memory,
+    validation_error,
+)
 from keras_trellis.serving.server.guard import ClientGoneError, Guard, Listener
 from keras_trellis.serving.server.service import (
     MakeRows,
@@ -38,6 +42,8 @@ from keras_trellis.version import __version__
 
 _GAP = 0.02  # seconds between two parts of a stream; who reads sees no pause
 _LARGE = 500  # tokens of an answer that is written while others are answered
+# A proxy that collects an answer before it sends it would keep the words back.
+_STREAMED = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
 _GONE = 499  # what proxies count requests as whose clients left
 _ERRORS: dict[int | str, dict[str, Any]] = {
     400: {"model": schemas.ErrorAnswer, "description": "What the request gets wrong."},
@@ -54,13 +60,14 @@ def _example(path: str) -> dict[str, Any]:
     return {"content": {"application/json": {"example": schemas.ANSWERS[path]}}}
 
 
-def make_app(service: Service, key: str | None, local: bool) -> Guard:
+def make_app(service: Service, key: str | None, hosts: Collection[str] | None) -> Guard:
     """Returns the application.
 
     Args:
         service: what answers.
         key: what requests must send as a bearer's token; None: nothing.
-        local: whether it listens on this machine alone.
+        hosts: the names by which it may be asked; None: any, because it does not listen on this
+            machine alone.
     """
     app = FastAPI(
         title="keras_trellis",
@@ -74,13 +81,14 @@ def make_app(service: Service, key: str | None, local: bool) -> Guard:
     app.add_exception_handler(ClientGoneError, _end_unread)
     app.add_exception_handler(RequestValidationError, _refuse_fields)
     app.add_exception_handler(HTTPException, _refuse_http)
+    app.add_exception_handler(MemoryError, _refuse_for_now)
     app.add_exception_handler(Exception, _fail)
     _add_openai(app, service)
     _add_texts(app, service)
     _add_state(app, service)
     _add_page(app)
     _describe_errors(app)
-    return Guard(app, service.limits, key, local, service.metrics.answered)
+    return Guard(app, service, key, hosts)
 
 
 def _describe_errors(app: FastAPI) -> None:
@@ -260,9 +268,7 @@ async def _streamed(
         cancel(work.rows)
         raise
     stream = _events(service, work, asked, listener, header, choices, parts)
-    return StreamingResponse(
-        stream, media_type="text/event-stream", headers={"Cache-Control": "no-store"}
-    )
+    return StreamingResponse(stream, 200, _STREAMED, "text/event-stream")
 
 
 async def _events(
@@ -375,10 +381,18 @@ async def _refuse_fields(request: Request, error: Exception) -> Response:
 
 async def _refuse_http(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
+    if isinstance(
+        error.__cause__, MemoryError
+    ):  # FastAPI takes it for the body's fault
+        return await _refuse_for_now(request, error)
     message = str(error.detail)
     if error.status_code == 404:
         message = f"there is no {request.url.path}"
     return ApiError(error.status_code, message, headers=error.headers).response()
+
+
+async def _refuse_for_now(request: Request, error: Exception) -> Response:
+    return out_of_memory().response()
 
 
 async def _end_unread(request: Request, error: Exception) -> Response:

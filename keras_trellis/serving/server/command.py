@@ -8,11 +8,13 @@ from __future__ import annotations
 import argparse
 import ipaddress
 import os
+import signal
 import socket
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 
+from keras_trellis.serving.failures import reason
 from keras_trellis.serving.manifest import ManifestError
 from keras_trellis.serving.server import settings
 from keras_trellis.serving.server.settings import Limits
@@ -20,7 +22,8 @@ from keras_trellis.serving.server.settings import Limits
 KEY = "KERAS_TRELLIS_KEY"
 """The variable of the environment that has the key."""
 
-_REFUSED = 2  # the exit status of a command that cannot be carried out
+# Exit statuses: a command that cannot be carried out, and one that Ctrl-C ended.
+_REFUSED, _INTERRUPTED = 2, 128 + signal.SIGINT
 _FILES = 256  # open files beside those of connections
 _BACKLOG = 2048  # connections that wait to be accepted
 
@@ -35,11 +38,24 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     try:
         limits, key = settings.from_flags(options), read_key(options.key_file)
-        serve(options.model, options.host, options.port, limits, key)
+        serve(
+            options.model,
+            options.host,
+            options.port,
+            limits,
+            key,
+            allowed=options.allow_host,
+        )
     except (ManifestError, ValueError, OSError, ImportError) as error:
         message = str(error).replace("`path`", "MODEL").replace(" path=", " MODEL=")
         print(f"keras-trellis: {message}", file=sys.stderr)
         return _REFUSED
+    except (MemoryError, RuntimeError) as error:  # of ONNX Runtime, too
+        message = f"{options.model} cannot be served, by --slots={options.slots}"
+        print(f"keras-trellis: {message}: {reason(error)}", file=sys.stderr)
+        return _REFUSED
+    except KeyboardInterrupt:  # before it listens for it
+        return _INTERRUPTED
     return 0
 
 
@@ -63,6 +79,13 @@ def _add_flags(parser: argparse.ArgumentParser) -> None:
         type=Path,
         help=f"a file with the key that requests must send; or set {KEY}",
     )
+    parser.add_argument(
+        "--allow-host",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="a name by which a proxy on this machine asks, as its Host; may be given again",
+    )
     settings.add_flags(parser)
 
 
@@ -73,6 +96,7 @@ def serve(
     limits: Limits,
     key: str | None,
     ready: Callable[[str], None] = lambda address: None,
+    allowed: Collection[str] = (),
 ) -> None:
     """Serves a model until SIGTERM or SIGINT.
 
@@ -83,6 +107,8 @@ def serve(
         limits: what the server takes on.
         key: what requests must send; None: nothing.
         ready: takes the address of the page when the server answers.
+        allowed: names by which a server that listens on this machine alone may be asked, beside
+            localhost and addresses in numbers.
 
     Raises:
         ManifestError: there is no version that can be served.
@@ -108,7 +134,8 @@ def serve(
                 _say(f"whoever reaches {address} may ask: set {KEY}, or --key-file")
             ready(page)
 
-        running.serve(service, listening, key, local, begin)
+        hosts = [name.lower() for name in allowed] if local else None
+        running.serve(service, listening, key, hosts, begin)
 
 
 def _imported():
@@ -139,6 +166,8 @@ def read_key(path: Path | None) -> str | None:
         key = os.environ.get(KEY) if path is None else path.read_text(encoding="utf-8")
     except OSError as error:
         raise OSError(f"`{source}` cannot be read: {error.strerror}") from error
+    except UnicodeDecodeError:
+        key = ""
     if key is None:
         return None
     key = key.strip()

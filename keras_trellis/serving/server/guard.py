@@ -6,14 +6,17 @@ import asyncio
 import hmac
 import ipaddress
 import time
-from collections.abc import Callable, MutableMapping
-from typing import Any
+from collections.abc import Collection, MutableMapping
+from typing import Any, Protocol
 from urllib.parse import urlsplit
 
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from fastapi import FastAPI
+from starlette.routing import Route
+from starlette.types import Message, Receive, Scope, Send
 
 from keras_trellis.serving.server import page
-from keras_trellis.serving.server.errors import ApiError, late
+from keras_trellis.serving.server.errors import ApiError, late, out_of_memory
+from keras_trellis.serving.server.metrics import Metrics
 from keras_trellis.serving.server.settings import Limits
 
 OPEN = frozenset({"/healthz", "/readyz", *page.FILES})
@@ -62,31 +65,44 @@ class Listener:
         self._news.clear()
 
 
+class Guarded(Protocol):
+    """What stands behind a guard.
+
+    Attributes:
+        limits: what it takes on.
+        metrics: what counts answers.
+        stopping: whether it is about to end.
+    """
+
+    limits: Limits
+    metrics: Metrics
+    stopping: bool
+
+
 class Guard:
     """Lets requests through to an application, as `scope["state"]["listener"]` with a `Listener`.
 
     Args:
         app: the application.
-        limits: what is let through.
+        service: what it serves.
         key: what requests must send as a bearer's token; None: nothing.
-        local: whether to refuse names of other machines in `Host`, by which another site's page
-            could reach a server that listens on this machine alone.
-        answered: is told of each answer: the path, the status and the seconds.
+        hosts: the names in `Host` that are let through, beside those of this machine: by others,
+            another site's page could reach a server that listens on this machine alone. None: all.
     """
 
     def __init__(
         self,
-        app: ASGIApp,
-        limits: Limits,
+        app: FastAPI,
+        service: Guarded,
         key: str | None,
-        local: bool,
-        answered: Callable[[str, int, float], None],
+        hosts: Collection[str] | None,
     ) -> None:
         self._app = app
-        self._limits = limits
+        self._service = service
+        self._limits = service.limits
         self._key = None if key is None else key.encode()
-        self._local = local
-        self._answered = answered
+        self._hosts = hosts
+        self._paths = {route.path for route in app.routes if isinstance(route, Route)}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answers a request."""
@@ -98,14 +114,25 @@ class Guard:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
+                if self._service.stopping:  # the next request would find nobody
+                    message["headers"] = [
+                        *message["headers"],
+                        (b"connection", b"close"),
+                    ]
             await send(message)
 
         try:
             await self._guarded(scope, receive, sent)
         finally:
-            route = scope.get("route")
-            path = getattr(route, "path", "other")
-            self._answered(path, status, time.monotonic() - begin)
+            self._service.metrics.answered(
+                self._path(scope), status, time.monotonic() - begin
+            )
+
+    def _path(self, scope: Scope) -> str:
+        """Returns what a request is counted as: a path of the application, which are few."""
+        route = scope.get("route")
+        path = getattr(route, "path", scope["path"])
+        return path if path in self._paths else "other"
 
     async def _guarded(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
@@ -113,6 +140,9 @@ class Guard:
             body = await self._body(scope, receive)
         except ApiError as error:
             await error.response()(scope, receive, send)
+            return
+        except MemoryError:
+            await out_of_memory().response()(scope, receive, send)
             return
         if body is None:  # the client has left
             return
@@ -126,8 +156,8 @@ class Guard:
 
     def _check(self, scope: Scope) -> None:
         headers = dict(scope["headers"])
-        if self._local:
-            _check_host(headers.get(b"host", b"").decode("latin-1"))
+        if self._hosts is not None:
+            _check_host(headers.get(b"host", b"").decode("latin-1"), self._hosts)
         if self._key is None or scope["path"] in OPEN:
             return
         given = headers.get(b"authorization", b"")
@@ -177,15 +207,15 @@ class Guard:
         return ApiError(413, message, headers={"Connection": "close"})
 
 
-def _check_host(host: str) -> None:
+def _check_host(host: str, allowed: Collection[str]) -> None:
     try:
         name = urlsplit(f"//{host}").hostname or ""
-        if name != "localhost":
+        if name != "localhost" and name not in allowed:
             ipaddress.ip_address(name)
     except ValueError:
         message = (
-            "a server that listens on this machine alone must be named by localhost or by an "
-            f"address in numbers. Received: Host: {host[:80]!r}"
+            "a server that listens on this machine alone must be named by localhost, by an address "
+            f"in numbers or by a name of --allow-host. Received: Host: {host[:80]!r}"
         )
         raise ApiError(403, message) from None
 

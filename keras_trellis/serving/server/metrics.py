@@ -46,7 +46,7 @@ class Metrics:
             ["path"],
             buckets=_SECONDS,
         )
-        self._tokens = counter("tokens", "Tokens of rows that have ended.", ["kind"])
+        self._tokens = counter("tokens", "Tokens read and written.", ["kind"])
         self._ended = counter("rows", "Rows that have ended.", ["outcome"])
         self._step_seconds = histogram(
             "step_seconds",
@@ -77,15 +77,15 @@ class Metrics:
             gauge = Gauge(name, meaning, namespace=_NAMESPACE, registry=registry)
             gauge.set_function(function)
 
-    def step(self, seconds: float, rows: int) -> None:
+    def step(self, seconds: float, rows: int, read: int, written: int) -> None:
         """A step has been made; see `worker.Observer`."""
+        self._tokens.labels("read").inc(read)
+        self._tokens.labels("written").inc(written)
         self._step_seconds.observe(seconds)
         self._step_rows.observe(rows)
 
     def ended(self, row: Row) -> None:
         """A row has ended."""
-        self._tokens.labels("read").inc(row.place)
-        self._tokens.labels("written").inc(len(row.written))
         if row.outcome is not None:
             self._ended.labels(row.outcome.value).inc()
 

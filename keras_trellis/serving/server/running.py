@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import signal
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any
 
 import uvicorn
@@ -15,6 +15,8 @@ from keras_trellis.serving.server.app import make_app
 from keras_trellis.serving.server.errors import ApiError
 from keras_trellis.serving.server.service import Service
 
+_LINGERS = 2.0  # seconds for another request of connections that are kept
+_LOOKS = 0.05  # seconds between two looks whether any is left
 _ABORTED_AFTER = 2.0  # seconds after `grace`, for answers that nobody reads
 
 
@@ -22,7 +24,7 @@ def serve(
     service: Service,
     listening: socket.socket,
     key: str | None,
-    local: bool,
+    hosts: Collection[str] | None,
     ready: Callable[[], None],
 ) -> None:
     """Answers until SIGTERM or SIGINT, and then those requests that are open.
@@ -31,12 +33,12 @@ def serve(
         service: what answers.
         listening: the socket to listen at.
         key: what requests must send as a bearer's token; None: nothing.
-        local: whether the socket is of this machine alone.
+        hosts: the names by which it may be asked; None: any.
         ready: is called when requests are answered, and a signal ends that.
     """
     limits = service.limits
     config = uvicorn.Config(
-        make_app(service, key, local),
+        make_app(service, key, hosts),
         http=_connection(limits.arriving, limits.connections),
         ws="none",
         access_log=False,
@@ -83,13 +85,22 @@ class _Server(uvicorn.Server):
         self._ready()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Takes no more connections, and waits for those that are open."""
+        """Takes no more connections, and waits for those that are open.
+
+        A connection whose next request comes soon ends with its answer, which says so. If uvicorn
+        closed it at once, that request would find it reset.
+        """
         self._service.stopping = True
         loop, grace = asyncio.get_running_loop(), self._service.limits.grace
         timers = [
             loop.call_later(grace, self._service.give_up),
             loop.call_later(grace + _ABORTED_AFTER, self._abort),
         ]
+        for server in self.servers:
+            server.close()
+        end = loop.time() + min(_LINGERS, grace)
+        while self.server_state.connections and loop.time() < end:
+            await asyncio.sleep(_LOOKS)
         await super().shutdown(sockets)
         for timer in timers:
             timer.cancel()

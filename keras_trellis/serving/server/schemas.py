@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from keras_trellis.serving.limits import MOST_ALTERNATIVES, MOST_STOP_BYTES
 
@@ -15,6 +15,19 @@ Ids = list[Annotated[int, Field(ge=0, lt=2**31)]]
 
 class _Request(BaseModel):
     model_config = ConfigDict(strict=True, extra="forbid")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _leave_out_nulls(cls, value: Any) -> Any:
+        """Takes null for a field as if the field were not there, which has a default."""
+        if not isinstance(value, dict):
+            return value
+        fields = cls.model_fields
+        return {
+            name: entry
+            for name, entry in value.items()
+            if entry is not None or name not in fields or fields[name].is_required()
+        }
 
 
 class StreamOptions(_Request):
@@ -40,7 +53,7 @@ class CompletionRequest(_Request):
 
     model: str = Field(description="The model's name, as `/v1/models` has it.")
     prompt: str | list[str] | Ids | list[Ids] = Field(
-        description="A text, several, or their ids; each begins a line."
+        description="A text, several, or their ids; each begins a line. Null: no text."
     )
     max_tokens: int = Field(16, ge=0, description="Tokens to add.")
     temperature: float = Field(
@@ -76,6 +89,12 @@ class CompletionRequest(_Request):
     presence_penalty: float | None = Field(None, description="0: not supported.")
     frequency_penalty: float | None = Field(None, description="0: not supported.")
     logit_bias: dict[str, Any] | None = Field(None, description="Not supported.")
+
+    @field_validator("prompt", mode="before")
+    @classmethod
+    def _begin_a_line(cls, value: Any) -> Any:
+        """Takes null for no text, as OpenAI's API does."""
+        return "" if value is None else value
 
     @field_validator("stop")
     @classmethod

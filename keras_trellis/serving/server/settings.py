@@ -81,7 +81,7 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
     for field in dataclasses.fields(Limits):
         parser.add_argument(
             _flag(field.name),
-            type=_number if field.type == "float" else int,
+            type=number if field.type == "float" else int,
             default=field.default,
             metavar="N",
             help=f"{field.metadata['meaning']} (%(default)s)",
@@ -102,7 +102,8 @@ def _flag(name: str) -> str:
     return f"--{name.replace('_', '-')}"
 
 
-def _number(text: str) -> float:
+def number(text: str) -> float:
+    """Returns a finite number; argparse names this function where a text is none."""
     value = float(text)
     if not math.isfinite(value):
         raise ValueError(text)
