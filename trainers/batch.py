@@ -34,6 +34,8 @@ _HELP = {
     "output": "The folder of the scores, a new one.",
     "keep": "Which documents to write again: FIELD<NUMBER, or <=, >, >=. Several must all hold.",
     "text_field": "The field of the text in JSON Lines and in tf.train.Example.",
+    "max_failures": "How many documents may have no score, a number or a share of all; with more "
+    "the command writes all the same and ends with status 2.",
     "output_field": "The field of the scores in kept documents, one that they do not have.",
 }
 # What stops a worker, as the line of a traceback: a runner hands on the text of an error alone.
@@ -41,6 +43,7 @@ _MEMORY = re.compile(
     r"^(?:\w+\.)*(?:MemoryError|ResourceExhaustedError)\b:? ?(.*)", re.MULTILINE
 )
 _MODEL = re.compile(r"^(?:\w+\.)*ModelError: (.*)", re.MULTILINE)
+_MOST = re.compile(r"([0-9]+)|([0-9]+(?:\.[0-9]+)?)%")  # a number, or a share
 _PLACE = re.compile(r" ?\[while running .*")  # of Beam
 # Beam's runner on this machine. Its default would look for a program on the network first.
 _LOCAL = "--runner=FnApiRunner"
@@ -54,6 +57,7 @@ def define_flags() -> None:
     flags.DEFINE_multi_string("keep", [], _HELP["keep"])
     flags.DEFINE_string("text_field", "text", _HELP["text_field"])
     flags.DEFINE_string("output_field", "score", _HELP["output_field"])
+    flags.DEFINE_string("max_failures", "1%", _HELP["max_failures"])
 
 
 def main(argv: list[str]) -> int:
@@ -164,12 +168,33 @@ def _score(corpus: Corpus, beam_flags: Sequence[str]) -> int:
         logging.set_verbosity(logging.FATAL)
     counts = score(corpus, beam_flags)
     print(f"{corpus.output}: {format_counts(counts)}")
-    if counts["failures"] and counts["documents"] == counts["empty"]:
-        return command.fail(
-            f"no document has a score; {corpus.output}/failures-*.jsonl say why",
-            command.Status.REFUSED,
+    failures, documents = counts["failures"], counts["documents"]
+    if failures and documents == counts["empty"]:
+        told = "no document has a score"
+    elif failures > _most_failures(FLAGS.max_failures, documents + failures):
+        told = (
+            f"{failures} of {documents + failures} documents have no score, more than "
         )
-    return command.Status.DONE
+        told += f"--max_failures={FLAGS.max_failures}"
+    else:
+        return command.Status.DONE
+    why = f"{told}; {corpus.output}/failures-*.jsonl say why"
+    return command.fail(why, command.Status.REFUSED)
+
+
+def _most_failures(text: str, documents: int) -> float:
+    """Returns how many of so many documents may have no score.
+
+    Raises:
+        ValueError: the text is neither a number nor a share.
+    """
+    match = _MOST.fullmatch(text)
+    if match is None or (match[2] and float(match[2]) > 100):
+        raise ValueError(
+            "--max_failures must be a number, such as 20, or a share, such as 1%. "
+            f"Received: --max_failures={text}"
+        )
+    return float(match[1] or documents * float(match[2]) / 100)
 
 
 def _check_flags() -> None:
@@ -177,6 +202,7 @@ def _check_flags() -> None:
     for name in ("text_field", "output_field"):
         flag_errors.check_text(name, FLAGS[name].value)
     check_fields(FLAGS.text_field, FLAGS.output_field)
+    _most_failures(FLAGS.max_failures, 0)
     for condition in FLAGS.keep:
         keep.parse(condition)
 

@@ -279,6 +279,36 @@ def test_a_corpus_without_a_score_has_a_status(model, tmp_path, capsys):
     assert json.loads((folder / "summary.json").read_text())["failures"] == 1
 
 
+@pytest.mark.parametrize(
+    ("most", "status"),
+    [((), 2), (("--max_failures=24.9%",), 2), (("--max_failures=25%",), 0)]
+    + [(("--max_failures=0",), 2), (("--max_failures=1",), 0)],
+)
+def test_more_failures_than_may_be_have_a_status(model, tmp_path, capsys, most, status):
+    lines = ['{"text": "a"}', '{"text": "b"}', '{"text": "c"}', '{"body": "a b"}']
+    (tmp_path / "a.jsonl").write_text("\n".join(lines))
+    folder = tmp_path / "scores"
+    flags = [f"--model={model}", f"--input={tmp_path}/*.jsonl", f"--output={folder}"]
+    for _ in ("scored", "again, where the scores are already"):
+        with fresh_flags(batch):
+            assert batch.main(batch.parse_flags(["batch", *flags, *most])) == status
+        printed = capsys.readouterr()
+        assert "3 documents, 3 tokens, 0 kept, 1 failures" in printed.out
+        told = "error: 1 of 4 documents have no score, more than --max_failures="
+        assert (told in printed.err) == bool(status)
+    assert json.loads((folder / "summary.json").read_text())["failures"] == 1
+
+
+@pytest.mark.parametrize("most", ["", "-1", "1.5", "101%", "nan", "many", "1%%"])
+def test_what_is_no_number_of_failures(tmp_path, capsys, most):
+    flags = ["--model=m", "--input=i", "--output=o", f"--max_failures={most}"]
+    with fresh_flags(batch), pytest.raises(SystemExit) as ended:
+        batch.parse_flags(["batch", *flags])
+    assert ended.value.code == 2
+    told = "--max_failures must be a number, such as 20, or a share, such as 1%"
+    assert told in capsys.readouterr().err
+
+
 def test_a_killed_command_shows_nothing_half_written(model, tmp_path, forks):
     pattern = write_texts(tmp_path / "texts", copies=3000)
     killed = Corpus(model, pattern, str(tmp_path / "scores"))

@@ -1,12 +1,13 @@
 """Which run a file belongs to, and which program trained it from which step on."""
 
 import functools
-import importlib.metadata
 import os
 import subprocess
 import uuid
 from pathlib import Path
 from typing import Any, NamedTuple
+
+from keras_trellis.version import __version__
 
 _ROOT = Path(__file__).parents[2]
 
@@ -15,7 +16,7 @@ class Program(NamedTuple):
     """A version of this package.
 
     Attributes:
-        version: that of the package's metadata.
+        version: the package's.
         commit: in a clone, the commit, with "-dirty" where files differ from it; else None.
     """
 
@@ -55,11 +56,13 @@ class Identity(NamedTuple):
     def news(self, step: int) -> list[str]:
         """Returns a line if another program trains the run from this step on than before."""
         *former, last = self.trained
-        if not former or last.step != step:
+        if step == 0 or last.step != step:
             return []
+        # A release before 0.2 kept no record.
+        before = former[-1].program if former else "of an earlier release"
         return [
-            f"trained by keras_trellis {former[-1].program} until step {step}, and by "
-            f"{last.program} from here on"
+            f"trained by keras_trellis {before} until step {step}, and by {last.program} from here "
+            "on"
         ]
 
     def value(self) -> dict[str, Any]:
@@ -94,11 +97,7 @@ def from_value(value: Any) -> Identity:
 @functools.cache
 def program() -> Program:
     """Returns the version of the package at work."""
-    try:
-        version = importlib.metadata.version("keras_trellis")
-    except importlib.metadata.PackageNotFoundError:  # a checkout that is not installed
-        version = "of an unknown version"
-    return Program(version, _commit())
+    return Program(__version__, _commit())
 
 
 def _commit() -> str | None:

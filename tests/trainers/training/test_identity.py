@@ -197,7 +197,7 @@ def without_ids(folder):
         np.savez(path, **arrays)
 
 
-def test_files_without_an_id_are_the_folders_own_and_get_one(tmp_path):
+def test_files_without_an_id_are_the_folders_own_and_get_one(tmp_path, capsys):
     def stop():
         raise KeyboardInterrupt
 
@@ -207,6 +207,8 @@ def test_files_without_an_id_are_the_folders_own_and_get_one(tmp_path):
     assert workdir.read_run(tmp_path) is None
     run = train(tmp_path)
     assert workdir.read_run(tmp_path) == run
+    line = "trained by keras_trellis of an earlier release until step 7, and by"
+    assert line in capsys.readouterr().out
     best = array_files.load(tmp_path / "checkpoints" / "step-00000015.npz")
     assert best["run_id"] == run.run_id
     without_ids(tmp_path)
