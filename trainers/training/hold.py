@@ -51,6 +51,7 @@ def held(folder: epath.Path) -> Iterator[Hold]:
 
     Raises:
         WorkdirError: another process is at work in it, or it cannot be locked.
+        TakenError: a file is missing within the context because the folder is.
     """
     if is_store(folder):
         claim = _Claim(folder)
@@ -60,12 +61,20 @@ def held(folder: epath.Path) -> Iterator[Hold]:
             claim.release()
         return
     refuse_pipe(folder / LOCK)
-    # Not "w", which would empty the file of a process that holds the lock.
-    with open(os.fspath(folder / LOCK), "a+") as file:
+    with contextlib.ExitStack() as files:
+        try:
+            # Not "w", which would empty the file of a process that holds the lock.
+            file = files.enter_context(open(os.fspath(folder / LOCK), "a+"))
+        except FileNotFoundError as error:
+            raise _removed(folder) from error
         _take(file, folder)
         lock = _Lock(folder, file)
         lock.check()  # the folder may have been removed since the file was opened
-        yield lock
+        try:
+            yield lock
+        except FileNotFoundError:
+            lock.check()
+            raise
 
 
 def holder(folder: epath.Path) -> str | None:
@@ -100,11 +109,7 @@ class _Lock:
             if same and path.read_bytes() == self._content:
                 return
         except (FileNotFoundError, NotADirectoryError) as error:
-            gone = path if self._folder.is_dir() else self._folder
-            raise TakenError(
-                f"{gone} was removed while this run was at work; it stops, since another run may "
-                "have its place, and keeps nothing more"
-            ) from error
+            raise _removed(path if self._folder.is_dir() else self._folder) from error
         except OSError:
             return
         raise TakenError(
@@ -157,6 +162,13 @@ class _Claim:
             return self._lock.read_bytes()
         except FileNotFoundError:
             return b""
+
+
+def _removed(path: epath.Path) -> TakenError:
+    return TakenError(
+        f"{path} was removed while this run was at work; it stops, since another run may have its "
+        "place, and keeps nothing more"
+    )
 
 
 def _first(content: bytes) -> str:

@@ -94,6 +94,30 @@ def test_a_run_whose_folder_was_removed_stops_and_makes_no_new_one(tmp_path):
     assert not folder.exists()
 
 
+@pytest.mark.parametrize(
+    ("module", "name"),
+    [
+        (hold, "refuse_pipe"),
+        (hold, "_take"),
+        (workdir, "read_run"),
+        (workdir, "write_json"),
+        (workdir, "refuse_other_run"),
+    ],
+)
+def test_a_run_whose_folder_is_removed_as_it_begins_stops(
+    tmp_path, monkeypatch, module, name
+):
+    folder, real = tmp_path / "run", getattr(module, name)
+
+    def remove(*arguments, **others):
+        shutil.rmtree(folder, ignore_errors=True)
+        return real(*arguments, **others)
+
+    monkeypatch.setattr(module, name, remove)
+    with pytest.raises(hold.TakenError, match="was removed while this run was at work"):
+        train(folder)
+
+
 def test_a_command_whose_run_lost_its_folder_has_a_status_of_its_own(capsys):
     def work():
         raise hold.TakenError("runs/a was removed while this run was at work")
