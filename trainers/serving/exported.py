@@ -1,6 +1,7 @@
 """A version of an exported language model, loaded in this process."""
 
 import re
+import warnings
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, cast
@@ -71,10 +72,15 @@ class ExportedModel:
 def _check_files(version: str) -> None:
     """Refuses files that are not those that were written, before any of them is loaded.
 
-    An export of an earlier release has no manifest, and nothing to compare with.
+    An export of 0.1 has no manifest, and nothing to compare with, which a warning says.
     """
     folder = cast(Path, to_path(version))
     if not (folder / manifest.NAME).exists():
+        warnings.warn(
+            f"{version} has no {manifest.NAME}: whether its files were changed is not checked; "
+            "export the model again",
+            stacklevel=2,
+        )
         return
     entries = manifest.read(folder)
     if entries.kind != "language_model":

@@ -1,12 +1,14 @@
 """Array files: named arrays in one file, written whole or not at all.
 
 A file is an uncompressed `.npz` of NumPy and a checksum of all its bytes; the checksums in an
-`.npz` cover the arrays' values alone. Files of 0.1 have no checksum and are still read.
+`.npz` cover the arrays' values alone. Files of 0.1 have no checksum and are still read, with a
+warning.
 """
 
 import errno
 import hashlib
 import io
+import warnings
 from collections.abc import Callable, Mapping
 from typing import IO, Any
 
@@ -160,6 +162,10 @@ def _is_sealed(path: epath.PathLike, content: bytes) -> bool:
         return True
     if not content[-_ZIP_END_SIZE:].startswith(_ZIP_END):
         raise DamagedError(f"{path} cannot be read (its end is missing)")
+    warnings.warn(
+        f"{path} is of release 0.1: it has no checksum, and whether it was changed is not checked",
+        stacklevel=2,
+    )
     return False
 
 
