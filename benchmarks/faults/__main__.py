@@ -36,6 +36,7 @@ KINDS = {
     "errors": "a file operation fails",
     "damage": "a file cut short, gone, or a bit of it flipped",
     "denied": "a file or a folder of another owner",
+    "memory": "memory runs out",
     "pairs": "two processes at once",
     "workers": "one of two workers killed, stopped, paused or cut off",
     "stores": "a request to an object store goes wrong, or the process is killed",

@@ -26,6 +26,7 @@ KINDS = {
     "errors": 9,
     "damage": 4,
     "denied": 2,
+    "memory": 2,
     "pairs": 1,
     "workers": 1,
     "stores": 1,
@@ -40,6 +41,8 @@ TO_WORKERS = {
     "cut-off": (1, signal.SIGUSR1),
 }
 _FULL = ("ENOSPC", "EDQUOT")  # further errors of operations that take space
+# How memory runs out: the bytes that are left, or -1, where an allocation of Python fails.
+MEMORY = {"raised": -1, "left-0": 0, "left-4M": 4 << 20, "left-64M": 64 << 20}
 FITS = 4096  # bytes of a file that a full disk still takes: a result, but no checkpoint
 _READING = ("open", "read", "stat", "list")
 # Operations that fail in a folder that is read-only, and in one that cannot even be read.
@@ -187,6 +190,7 @@ def every(
         "errors": _errors,
         "damage": _damage,
         "denied": _denied,
+        "memory": _memory,
         "pairs": _pairs,
         "workers": _workers,
         "stores": _stores,
@@ -246,6 +250,12 @@ def _denied(program, profile, generator):
                 yield f"EACCES:{operation}:{path}:0"
     for folder in sorted({str(Path(path).parent) for path in paths} - {"."}):
         yield from (f"EACCES:{operations}:{folder}/*:0" for operations in _FOREIGN)
+
+
+def _memory(program, profile, generator):
+    for index in range(1000):
+        how = list(MEMORY)[index % len(MEMORY)]
+        yield f"{how}:{generator.randint(1, profile.calls)}"
 
 
 def _pairs(program, profile, generator):
@@ -332,6 +342,8 @@ def disturbance(how: str, rest: list[str]) -> Disturbance:
     """
     if how in SIGNALS:
         return Disturbance(call=int(rest[0]), signal=signal.Signals[how])
+    if how in MEMORY:
+        return Disturbance(call=int(rest[0]), signal=signal.SIGUSR2, memory=MEMORY[how])
     operation, path, at = rest
     where = dict(operation=operation, path=path, at=int(at))
     if how in ("before", "after"):

@@ -71,7 +71,8 @@ class Disturbance:
         fault: a file operation that goes wrong.
         call: the number of the Python function call at which a signal comes, from 1; 0: none.
         signal: its number. SIGSTOP: the process goes on when those beside it have ended. SIGUSR1:
-            all connections of the process end.
+            all connections of the process end. SIGUSR2: memory runs out.
+        memory: how many bytes are left then; -1: a MemoryError comes there, and none after it.
         log: a file that lists the operations; None: no list.
         delay: seconds before the command begins.
     """
@@ -79,6 +80,7 @@ class Disturbance:
     fault: shim.Fault = shim.Fault()
     call: int = 0
     signal: int = 0
+    memory: int = 0
     log: Path | None = None
     delay: float = 0.0
 
@@ -218,6 +220,17 @@ def _drop_connections(*_):
                     connection.shutdown(socket.SHUT_RDWR)
 
 
+def _run_short(left):
+    """Lets this process have so many bytes more, or raises a MemoryError for -1."""
+    if left < 0:
+        raise MemoryError
+    pages = int(Path("/proc/self/statm").read_text().split()[0])
+    _, most = resource.getrlimit(resource.RLIMIT_AS)
+    resource.setrlimit(
+        resource.RLIMIT_AS, (pages * resource.getpagesize() + left, most)
+    )
+
+
 def _drained(stream):
     with os.fdopen(stream, "rb") as file:
         file.seek(0)
@@ -249,6 +262,7 @@ def _module_status(module, arguments, disturbance):
     # This process may ignore the signal, as one started in the background does.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGUSR1, _drop_connections)
+    signal.signal(signal.SIGUSR2, lambda *_: _run_short(disturbance.memory))
     # As `trainers` does where Python begins with a command.
     stopping.listen(importing=True)
     status = _exit_status(lambda: _main(module, disturbance))

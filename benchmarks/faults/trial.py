@@ -36,6 +36,8 @@ _LIVING = re.compile(
 )
 # The weights of a trial, which are removed once it has ended.
 _TRIAL_FILES = re.compile(r".*/trials/\d+/checkpoints/")
+# Where C++ finds no memory, it ends the process.
+_SHORT = [how for how, left in cases.MEMORY.items() if left >= 0]
 _CHECKPOINT = re.compile(r"run/checkpoints/step-\d+\.npz")
 
 
@@ -279,7 +281,7 @@ class _Trial:
     def _crashes(self, how):
         """Returns the statuses of crashes of TensorFlow's own code."""
         crashes = {128 + signal.SIGSEGV, 128 + signal.SIGABRT}
-        return crashes if how in self._program.crashes else set()
+        return crashes if how in (*self._program.crashes, *_SHORT) else set()
 
     def _check_steps(self):
         """Checks that no checkpoint is older than before, and no journal shorter."""
