@@ -54,7 +54,11 @@ def train(data_dir: str, folder: pathlib.Path, row: str, seed: int) -> None:
     arguments = ["trainers.lm", "--task=ptb", f"--preset={preset}"]
     arguments += [f"--data_dir={data_dir}", f"--config.seed={seed}"]
     if variant:
-        arguments.append(f"--config.model.variant={variant}")
+        # XLA makes these steps a fifth to a third faster, and rounds otherwise.
+        arguments += [
+            f"--config.model.variant={variant}",
+            "--config.training.jit_compile=True",
+        ]
     running.train(folder, arguments)
 
 
