@@ -338,6 +338,12 @@ LANGUAGE = Program("language", "trainers.lm", _TEXT_RUN, _text)
 LANGUAGE = dataclasses.replace(
     LANGUAGE, prepare=_after(_text, _killed(LANGUAGE, "rename", _CHECKPOINT, 2))
 )
+GENERATE = Program(
+    "generate",
+    "trainers.generate",
+    (f"--workdir={{folder}}/{RUN}", "--max_length=12", "--seed=1"),
+    _after(LANGUAGE.prepare, _finished(LANGUAGE)),
+)
 DRAW = Program("draw", "trainers.draw", _DRAWING, _images)
 DRAW = dataclasses.replace(
     DRAW, prepare=_after(_images, _killed(DRAW, "rename", _CHECKPOINT, 3), _strays)
@@ -435,7 +441,7 @@ _ALL = (
     *(TRAIN, RESUME, AGAIN, EVALUATE),
     *(ENCODE, ENCODE_ON, ENCODED),
     EXPORT,
-    LANGUAGE,
+    *(LANGUAGE, GENERATE),
     *(DRAW, META, META_EVALUATE),
     *(TUNE, TUNE_ON),
     *(COMPARE, COMPARE_ON),

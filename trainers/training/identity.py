@@ -1,13 +1,12 @@
 """Which run a file belongs to, and which program trained it from which step on."""
 
 import functools
+import importlib.metadata
 import os
 import subprocess
 import uuid
 from pathlib import Path
 from typing import Any, NamedTuple
-
-from keras_trellis.version import __version__
 
 _ROOT = Path(__file__).parents[2]
 
@@ -16,7 +15,7 @@ class Program(NamedTuple):
     """A version of this package.
 
     Attributes:
-        version: the package's.
+        version: that of the package's metadata.
         commit: in a clone, the commit, with "-dirty" where files differ from it; else None.
     """
 
@@ -97,7 +96,11 @@ def from_value(value: Any) -> Identity:
 @functools.cache
 def program() -> Program:
     """Returns the version of the package at work."""
-    return Program(__version__, _commit())
+    try:
+        version = importlib.metadata.version("keras_trellis")
+    except importlib.metadata.PackageNotFoundError:  # a checkout that is not installed
+        version = "of an unknown version"
+    return Program(version, _commit())
 
 
 def _commit() -> str | None:
