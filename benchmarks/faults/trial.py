@@ -309,8 +309,10 @@ class _Trial:
 
     def _may_differ(self, difference, damaged):
         name, _, what = difference.partition(" ")
-        # Itself, or as it was set aside.
-        if damaged and fnmatch.fnmatch(name, f"{damaged}*"):
+        # Itself, or as it was set aside; `*` stands for a number in the folder's name.
+        if damaged and (
+            fnmatch.fnmatch(name, f"{damaged}*") or fnmatch.fnmatch(damaged, name)
+        ):
             return True
         if damaged == _BEST and damaged in self._said:
             return bool(_BEST_FILES.match(difference))  # it has told what is gone
