@@ -526,6 +526,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     if options.draw is not None:
         _write(drawn(options.seed, options.draw))
+    elif not TABLE.exists():
+        print(f"there is no {TABLE.name}; --draw=COUNT draws mutants", file=sys.stderr)
+        return 2
     mutants = _read()
     chosen = [
         index
