@@ -66,9 +66,9 @@ wheel: setup
 	$(BIN)/check-wheel-contents dist/*.whl
 
 # What .venv holds, with the hashes of its files: for setup-locked and for Bazel, under Python 3.11 (MODULE.bazel).
+# The setuptools that venv brings along has published vulnerabilities.
 lock: setup
 	$(BIN)/python -m pip install -qq uv
-	# The one that venv brings along has published vulnerabilities.
 	$(BIN)/python -m pip install -qq --upgrade "setuptools>=78.1.1"
 	$(BIN)/python -m pip freeze --all --exclude-editable --exclude uv | $(BIN)/uv pip compile --quiet --generate-hashes \
 	  --no-deps --no-annotate --no-header --python $(BIN)/python --output-file requirements_lock.txt -

@@ -233,10 +233,14 @@ def mutated(mutant: Mutant, source: str) -> str | None:
     """Returns a source with a mutant's change; None if it has no such place any more."""
     for place in places(mutant.file, source):
         if dataclasses.replace(mutant, verdict="", by="") == place.mutant:
-            data = source.encode()
-            changed = data[: place.begin] + mutant.after.encode() + data[place.end :]
-            return changed.decode()
+            return _applied(place, source)
     return None
+
+
+def _applied(place: _Place, source: str) -> str:
+    data = source.encode()
+    after = place.mutant.after.encode()
+    return (data[: place.begin] + after + data[place.end :]).decode()
 
 
 def drawn(seed: int, count: int) -> list[Mutant]:
@@ -248,19 +252,15 @@ def drawn(seed: int, count: int) -> list[Mutant]:
     found: dict[Mutant, None] = {}
     while len(found) < count:
         (file,) = generator.choices(list(sources), weights)
-        by_kind: dict[str, list[Mutant]] = {}
+        by_kind: dict[str, list[_Place]] = {}
         for place in among[file]:
-            by_kind.setdefault(place.mutant.kind, []).append(place.mutant)
+            by_kind.setdefault(place.mutant.kind, []).append(place)
         if not by_kind:
             continue
-        mutant = generator.choice(by_kind[generator.choice(sorted(by_kind))])
-        changed = mutated(mutant, sources[file])
-        assert changed is not None
-        try:
-            compile(changed, file, "exec")
-        except SyntaxError:
-            continue
-        found[mutant] = None
+        place = generator.choice(by_kind[generator.choice(sorted(by_kind))])
+        with contextlib.suppress(SyntaxError):
+            compile(_applied(place, sources[file]), file, "exec")
+            found[place.mutant] = None
     return list(found)
 
 

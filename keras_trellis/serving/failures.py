@@ -38,17 +38,14 @@ class Failures:
             sentence: what has failed.
             error: why.
         """
-        if isinstance(error, ManifestError):
-            self._counts[kind] += 1
-            self._report(f"{sentence}: {error}")
-            return
+        is_told = isinstance(error, ManifestError)
         place = (type(error), *_innermost(error))
         with self._lock:
             self._counts[kind] += 1
             is_new = place not in self._traced
             self._traced.add(place)
-        self._report(f"{sentence}: {reason(error)}")
-        if is_new:
+        self._report(f"{sentence}: {error if is_told else reason(error)}")
+        if is_new and not is_told:
             self._report("".join(traceback.format_exception(error)).rstrip())
 
 

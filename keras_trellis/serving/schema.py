@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias
 
@@ -62,11 +63,11 @@ def whole(least: int = 0) -> Check:
 
 def text(value: Any, name: str) -> str:
     """Checks a text, which UTF-8 can hold."""
-    if not isinstance(value, str) or any(
-        "\ud800" <= sign <= "\udfff" for sign in value
-    ):
-        raise ValueError(f"`{name}` must be a text. Received: {shown(value)}")
-    return value
+    with contextlib.suppress(UnicodeEncodeError):
+        if isinstance(value, str):
+            value.encode()
+            return value
+    raise ValueError(f"`{name}` must be a text. Received: {shown(value)}")
 
 
 def optional(check: Check) -> Check:

@@ -138,7 +138,7 @@ class Versions:
         first: Exception | None = None
         for folder in folders:
             try:
-                return self._load(folder)
+                return self._load(folder, manifest.read(folder))
             except (manifest.ManifestError, OSError) as error:
                 first = first or error
                 if len(folders) > 1:
@@ -156,14 +156,15 @@ class Versions:
     def _try(self, folder: Path, now: float) -> Served | None:
         """Returns a version; None if it cannot be served, or not yet."""
         try:
-            manifest.check_sizes(folder, manifest.read(folder))
+            entries = manifest.read(folder)
+            manifest.check_sizes(folder, entries)
         except (manifest.ManifestError, OSError) as error:
             if now - self._partial.setdefault(folder, now) >= _PATIENCE:
                 self._fail(folder, error)
             return None
         self._partial.pop(folder, None)
         try:
-            return self._load(folder)
+            return self._load(folder, entries)
         except Exception as error:  # whatever a damaged file may cause
             self._fail(folder, error)
             return None
@@ -178,8 +179,7 @@ class Versions:
         old.worker.close()
         self._report(f"serves version {served.number}, after {old.number}")
 
-    def _load(self, folder: Path) -> Served:
-        entries = manifest.read(folder)
+    def _load(self, folder: Path, entries: manifest.Manifest) -> Served:
         if entries.kind != "language_model":
             raise manifest.ManifestError(
                 f"{folder} must hold a language model. Received: {entries.kind!r}"

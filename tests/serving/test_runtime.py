@@ -394,6 +394,15 @@ def damaged(path):
     path.write_bytes(path.read_bytes()[:-1] + b"~")
 
 
+def refusal(export, version, change, message):
+    """Returns the error with which a changed copy of an export is refused, which must match."""
+    shutil.copytree(export, version)
+    change(version)
+    with pytest.raises(manifest.ManifestError, match=message) as error:
+        runtime.load(version)
+    return str(error.value)
+
+
 @pytest.mark.parametrize(
     ("break_it", "message"),
     [
@@ -416,12 +425,8 @@ def damaged(path):
     ],
 )
 def test_an_export_that_is_not_what_was_written(exports, tmp_path, break_it, message):
-    version = tmp_path / "1"
-    shutil.copytree(exports["stack"], version)
-    break_it(version)
-    with pytest.raises(manifest.ManifestError, match=message) as error:
-        runtime.load(version)
-    assert "\n" not in str(error.value)
+    told = refusal(exports["stack"], tmp_path / "1", break_it, message)
+    assert "\n" not in told
 
 
 def resealed(version, name, data):
@@ -505,11 +510,8 @@ def with_wide_cache(version):
 )
 def test_a_forged_export_is_refused_in_one_sentence(exports, tmp_path, forge, message):
     version = tmp_path / "1"
-    shutil.copytree(exports["stack"], version)
-    forge(version)
-    with pytest.raises(manifest.ManifestError, match=message) as error:
-        runtime.load(version)
-    assert "\n" not in str(error.value) and str(version) in str(error.value)
+    told = refusal(exports["stack"], version, forge, message)
+    assert "\n" not in told and str(version) in told
 
 
 def test_an_export_of_tensorflow_alone(exports, tmp_path):

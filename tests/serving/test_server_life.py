@@ -261,7 +261,7 @@ def test_a_command_that_cannot_be_carried_out(
 @pytest.mark.parametrize(
     ("error", "status", "message"),
     [
-        (MemoryError(), 2, "cannot be served, by --slots=64: MemoryError"),
+        (MemoryError(), 2, "cannot be served with --slots=64: MemoryError"),
         (RuntimeError("bad_alloc\nof 3"), 2, "--slots=64: RuntimeError: bad_alloc"),
         (KeyboardInterrupt(), 130, None),
     ],

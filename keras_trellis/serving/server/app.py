@@ -221,9 +221,12 @@ def _add_state(app: FastAPI, service: Service) -> None:
         version = {"model": service.name, "version": served.number}
         return JSONResponse({**version, "facts": facts})
 
-    @app.get("/healthz", responses={503: {"description": "It needs a restart."}})
+    @app.get(
+        "/healthz",
+        responses={503: {"description": "Steps or looks for versions fail."}},
+    )
     async def healthz() -> JSONResponse:
-        """Tells whether the model is at work, or needs a restart."""
+        """Tells whether the model works, or why not."""
         problem = service.problem()
         return JSONResponse({"status": problem or "ok"}, 503 if problem else 200)
 

@@ -51,7 +51,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"keras-trellis: {message}", file=sys.stderr)
         return _REFUSED
     except (MemoryError, RuntimeError) as error:  # of ONNX Runtime, too
-        message = f"{options.model} cannot be served, by --slots={options.slots}"
+        message = f"{options.model} cannot be served with --slots={options.slots}"
         print(f"keras-trellis: {message}: {reason(error)}", file=sys.stderr)
         return _REFUSED
     except KeyboardInterrupt:  # before it listens for it
