@@ -140,9 +140,11 @@ class Client:
             assert len(answer) == len(fields["texts"])
 
     def _check_texts(self, fields: dict[str, Any], texts: list[str]) -> None:
+        # As in OpenAI's protocol, null stands for the default.
+        fields = {name: value for name, value in fields.items() if value is not None}
         prompt, count = fields["prompt"], fields.get("n", 1)
         length = fields.get("max_tokens", 16)
-        if not isinstance(prompt, str) or fields.get("seed") is None:
+        if not isinstance(prompt, str) or "seed" not in fields:
             return
         assert len(texts) == count
         expected = [""] * count
@@ -153,7 +155,7 @@ class Client:
                 seed=[fields["seed"] + index for index in range(count)],
                 temperature=fields.get("temperature", 1.0),
                 top_k=min(fields.get("top_k", 0), 100),
-                stop=fields["stop"] or [],
+                stop=fields.get("stop", []),
                 forbidden_ids=[-1],
             ).text
         assert texts == expected

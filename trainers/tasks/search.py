@@ -141,7 +141,7 @@ WORDS: Space = {
 }
 CHARACTERS: Space = {
     **WORDS,
-    "model": _vectors(32, 64, 128),
+    "model": _vectors(32, 64, 96),
     "model.dilation_rate": Choice(((1,), (1, 2, 4), (1, 2, 4, 8, 16))),
     "data": _shapes(
         (16, 160, 32), (512, 4), (256, 8), (128, 16), (64, 32), (64, 64), (16, 128)

@@ -46,7 +46,6 @@ def test_sizes_that_follow_others_and_errors_of_the_old_call():
         ({"embedding_units": 0}, "`embedding_units`.*0"),
         ({"output_units": 2}, "output_units=2, embedding_units=3"),
         ({"dropout": 1.2}, "`dropout`.*1.2"),
-        ({"activation": "relu"}, "no argument `activation`. It belongs to the gate"),
         (
             {"return_state": False},
             "`return_state` is an argument of TrellisLayer that a model",
