@@ -37,6 +37,7 @@ KINDS = {
     "damage": "a file cut short, gone, or a bit of it flipped",
     "denied": "a file or a folder of another owner",
     "memory": "memory runs out",
+    "drawn": "an input drawn at random",
     "pairs": "two processes at once",
     "workers": "one of two workers killed, stopped, paused or cut off",
     "stores": "a request to an object store goes wrong, or the process is killed",

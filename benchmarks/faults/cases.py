@@ -27,6 +27,7 @@ KINDS = {
     "damage": 4,
     "denied": 2,
     "memory": 2,
+    "drawn": 3,
     "pairs": 1,
     "workers": 1,
     "stores": 1,
@@ -175,7 +176,7 @@ def programs_with(kinds: Sequence[str], among: Sequence[str] = ()) -> list[str]:
 
 def _program_kind(kind):
     """Returns the `Program.kind` of the programs that have cases of a kind."""
-    return kind if kind in ("workers", "stores") else ""
+    return kind if kind in ("workers", "stores", "drawn") else ""
 
 
 def every(
@@ -191,6 +192,7 @@ def every(
         "damage": _damage,
         "denied": _denied,
         "memory": _memory,
+        "drawn": _drawn,
         "pairs": _pairs,
         "workers": _workers,
         "stores": _stores,
@@ -205,6 +207,11 @@ def every(
 def _kills(program, profile, generator):
     for index in range(1000):
         yield f"{SIGNALS[index % len(SIGNALS)]}:{generator.randint(1, profile.calls)}"
+
+
+def _drawn(program, profile, generator):
+    for _ in range(1000):
+        yield str(generator.randrange(10**9))
 
 
 def _stops(program, profile, generator):

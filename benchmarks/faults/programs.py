@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.faults import quick, shim, stores
+from benchmarks.faults import drawing, quick, shim, stores
 from benchmarks.faults.processes import Command, Disturbance, Runner
 
 # A sum over workers waits in a thread, and what it waits for takes another.
@@ -66,6 +66,18 @@ _SMALL_LEARNING = {
     "training.log_every_steps": 2,
     "training.checkpoint_every_steps": 1,
 }
+_SMALL_SERIES = {
+    "model.units": 4,
+    "model.output_units": 4,
+    "model.depth": 2,
+    "model.kernel_size": 2,
+    "model.dilation_rate": "(1,)",
+    "data.batch_size": 2,
+    "evaluation.batch_size": 2,
+    "training.epochs": 2,
+    "training.log_every_steps": 2,
+    "training.checkpoint_every_steps": 2,
+}
 _SMALL_IMPORT = {
     "model.depth": 2,
     "model.dilation_rate": "(1,)",
@@ -99,6 +111,7 @@ class Program:
         shared: whether several processes share its work, and the end depends on which was first.
         own_end: whether the last line that it prints is another each time.
         crashes: faults, as cases have them, with which TensorFlow's own code may crash.
+        draw: draws an input of the command; returns the command that has it.
     """
 
     name: str
@@ -114,12 +127,15 @@ class Program:
     shared: bool = False
     own_end: bool = False
     crashes: Sequence[str] = ()
+    draw: Callable[[Command, random.Random], Command] | None = None
 
     @property
     def kind(self) -> str:
         """The only kind of its cases, or "" if it has all usual kinds."""
         if self.workers > 1:
             return "workers"
+        if self.draw:
+            return "drawn"
         return "stores" if self.store else ""
 
     def command(self, folder: Path) -> Command:
@@ -263,6 +279,40 @@ def _documents(runner, folder):
         (folder / DATA / f"{name}.jsonl").write_text("\n".join([*lines, "no JSON\n"]))
 
 
+def _versions(runner, folder):
+    """Leaves a served model, and what will be its next version."""
+    del runner
+    shutil.copytree(folder / DATA / "model" / "1", folder / DATA / "new")
+    shutil.rmtree(folder / RUN)
+    shutil.rmtree(folder / ".cache")
+
+
+def _forged(command, generator):
+    """Changes a JSON file of the served version: a value, or a bit."""
+    files = sorted((command.folder / DATA / "model" / "1").rglob("*.json"))
+    drawing.change_json(generator.choice(files), generator)
+    return command
+
+
+def _asked(command, generator):
+    """Asks the server what no client should."""
+    requests = f"--requests={generator.randrange(2**31)},30"
+    return dataclasses.replace(command, arguments=[*command.arguments, requests])
+
+
+def _table(runner, folder):
+    """A table of eight short series."""
+    del runner
+    (folder / DATA).mkdir()
+    drawing.write_table(folder / DATA / "table.csv", drawing.table(random.Random(0)))
+
+
+def _changed_table(command, generator):
+    """Changes a table."""
+    drawing.change_table(command.folder / DATA / "table.csv", generator)
+    return command
+
+
 def _weights(runner, folder):
     """A text, and a file of weights for its words, as quick.py lets them be read."""
     _text(runner, folder)
@@ -290,6 +340,7 @@ _TRAINING = (*quick.flags(), f"--workdir={{folder}}/{RUN}")
 _DATA = f"--data_dir={{disk}}/{DATA}"
 _TEXT_RUN = _flags("--task=text", "--preset=small", _DATA, **_SMALL_TEXT_MODEL)
 _DRAWING = _flags("--task=mnist", "--preset=small", _DATA, **_SMALL_DRAWING)
+_SERIES = _flags("--task=csv", "--preset=small", _DATA, **_SMALL_SERIES)
 _LEARNING = _flags("--task=quadratic", "--preset=small", **_SMALL_LEARNING)
 _IMPORTING = _flags(
     *("--task=text", _DATA, f"--checkpoint={{disk}}/{DATA}/weights.pkl"),
@@ -420,6 +471,20 @@ BATCH_ON = dataclasses.replace(
     name="batch-on",
     begin=_killed(BATCH, "rename", f"{SCORES}/*.jsonl"),
 )
+SERVE = Program(
+    "serve",
+    "benchmarks.faults.serve",
+    (f"--model={{folder}}/{DATA}/model", f"--new={{folder}}/{DATA}/new"),
+    _after(LANGUAGE.prepare, _finished(LANGUAGE), _finished(_SERVED), _versions),
+    share=3,
+    imports=("keras_trellis.serving.server.app",),
+)
+EXPORTED = dataclasses.replace(SERVE, name="exported", draw=_forged, share=5)
+ASKED = dataclasses.replace(SERVE, name="asked", draw=_asked, share=5)
+SERIES = Program("series", "trainers.series", _SERIES, _table, share=3)
+TABLES = dataclasses.replace(
+    SERIES, name="tables", draw=_changed_table, own_end=True, share=5
+)
 TOGETHER = Program(
     "together",
     "trainers.pixels",
@@ -447,6 +512,8 @@ _ALL = (
     *(COMPARE, COMPARE_ON),
     *(IMPORT, IMPORT_ON),
     *(BATCH, BATCH_ON),
+    *(SERVE, EXPORTED, ASKED),
+    *(SERIES, TABLES),
     *(TOGETHER, IN_S3, IN_GS),
     *(_in_s3(DRAW, _images), _in_s3(META), _in_s3(IMPORT, _weights)),
 )

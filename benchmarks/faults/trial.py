@@ -6,6 +6,7 @@ for bit. Before that, no command may have said anything untrue.
 
 import dataclasses
 import fnmatch
+import random
 import re
 import signal
 from collections.abc import Mapping
@@ -96,6 +97,8 @@ def tried(
         trial.damaged(how, *rest)
     elif kind == "pairs":
         trial.paired(how, *rest)
+    elif kind == "drawn":
+        trial.drawn(int(how))
     elif kind == "workers":
         trial.together(how, *rest)
     elif kind == "stores":
@@ -156,6 +159,18 @@ class _Trial:
             before = self._before
             self._check_present({key: before[key] for key in before if key == name})
         self.finding.different += self._differences(name)
+
+    def drawn(self, seed: int) -> None:
+        """Draws an input, which must be taken, or refused in a line."""
+        assert self._program.draw is not None
+        self._command = self._program.draw(self._command, random.Random(seed))
+        self._before = outcomes.contents(self._folder)
+        ended = self._runner.run(self._command)
+        self._note(ended)
+        self._check_end(ended, {Status.DONE, Status.REFUSED})
+        self._check_present(self._before)
+        if ended.status == 0 and not self._program.own_end:
+            self._compare(ended)
 
     def paired(self, how: str, delay: str, call: str) -> None:
         """Runs two processes and may kill one; neither may disturb the other."""

@@ -24,7 +24,7 @@ from keras_trellis.export.caches import CacheFormat
 from keras_trellis.export.checks import Tensors
 from keras_trellis.models import passes
 from keras_trellis.serving.limits import CHUNK
-from keras_trellis.serving.sessions import NEXT
+from keras_trellis.serving.sessions import NEXT, load_onnxruntime
 
 OPSET = 18
 
@@ -243,8 +243,7 @@ def _erfc(context: Any, node: Any, name: str, args: Any) -> None:
 
 def _compare(name: str, function: Function, path: Path) -> None:
     """Compares a function's answer to its example with that of ONNX Runtime."""
-    import onnxruntime
-
+    onnxruntime = load_onnxruntime()
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 4  # an exception says it as well
     try:

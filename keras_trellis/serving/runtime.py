@@ -29,7 +29,7 @@ from keras_trellis.serving.checks import MODERATE, moderate, require
 from keras_trellis.serving.limits import MOST_TOKENS
 from keras_trellis.serving.reading import Prediction, Reader
 from keras_trellis.serving.requests import Vocabulary
-from keras_trellis.serving.sessions import Arrays, Session
+from keras_trellis.serving.sessions import Arrays, Session, Spec
 from keras_trellis.serving.tokenizer import Encoded, Tokenizer
 from keras_trellis.serving.writing import Continuation, continued
 
@@ -381,18 +381,26 @@ def _graph(path: Path, threads: int, runtime: manifest.Runtime) -> Session:
             f"return it with log_probs. Received: {', '.join(session.specs)}; "
             f"{', '.join(session.returned)}"
         )
-    expected = {name: each.sizes for name, each in runtime.cache.items()}
-    expected["log_probs"] = [runtime.vocabulary_size]
+    rows = ["rows"]
+    scores = [*rows, "steps"] if path.stem == "chunk" else rows
+    expected = {"log_probs": Spec(np.float32, [*scores, runtime.vocabulary_size])}
+    for name, tensor in runtime.cache.items():
+        expected[name] = Spec(np.dtype(tensor.dtype).type, [*rows, *tensor.sizes])
     for name, spec in (*session.specs.items(), *session.returned.items()):
-        sizes = expected.get(name, [])
-        own = spec.sizes[len(spec.sizes) - len(sizes) :]
-        pairs = zip(own, sizes, strict=False)
-        if any(isinstance(a, int) and a != b for a, b in pairs):
+        if name in expected and not _fits(spec, expected[name]):
             raise manifest.ManifestError(
-                f"{path} must have {name} of the sizes {list(sizes)}, which {manifest.NAME} "
-                f"lists. Received: {list(spec.sizes)}"
+                f"{path} must have {name} as {manifest.NAME} lists it, {expected[name]}. "
+                f"Received: {spec}"
             )
     return session
+
+
+def _fits(own: Spec, listed: Spec) -> bool:
+    """Returns whether two tensors may be the same one."""
+    return (own.dtype, len(own.sizes)) == (listed.dtype, len(listed.sizes)) and all(
+        not isinstance(a, int) or not isinstance(b, int) or a == b
+        for a, b in zip(own.sizes, listed.sizes, strict=True)
+    )
 
 
 def _listed(texts: Sequence[str]) -> list[str]:

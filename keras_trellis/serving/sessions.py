@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -33,6 +34,9 @@ class Spec(NamedTuple):
     dtype: Any
     sizes: Sequence[Any]
 
+    def __str__(self) -> str:
+        return f"{np.dtype(self.dtype).name} of shape {[*self.sizes]}"
+
     def checked(self, name: str, value: Any) -> np.ndarray:
         """Returns an input as an array.
 
@@ -63,6 +67,18 @@ class Spec(NamedTuple):
         return array
 
 
+def load_onnxruntime() -> Any:
+    """Returns the module `onnxruntime`, which then reports to nobody.
+
+    Its version 1.32 writes an identifier of the machine to the user's cache and tells its maker
+    what it runs, unless this variable is set before it is imported. A user's own value stays.
+    """
+    os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
+    import onnxruntime
+
+    return onnxruntime
+
+
 class Session:
     """A function that an ONNX file holds.
 
@@ -79,8 +95,7 @@ class Session:
     """
 
     def __init__(self, path: Path, threads: int) -> None:
-        import onnxruntime
-
+        onnxruntime = load_onnxruntime()
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads = threads
         # A thread that waits for the next operation would take a core's time.

@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from benchmarks.faults import cases, outcomes, shim, trial
+from benchmarks.faults import cases, drawing, outcomes, shim, trial
 from benchmarks.faults.__main__ import KINDS, USUAL, format_finding, table
 from benchmarks.faults.processes import Ended
 from benchmarks.faults.programs import PROGRAMS, Templates
@@ -310,7 +310,8 @@ def profile():
 
 def test_a_seed_draws_the_same_cases_and_none_twice(profile):
     def drawn(seed, count):
-        profiles = {"train": profile, "together": profile, "in-s3": profile}
+        names = ["train", "together", "in-s3", "tables"]
+        profiles = dict.fromkeys(names, profile)
         return list(cases.drawn([*profiles], profiles, [*KINDS], seed, count))
 
     assert drawn(1, 200) == drawn(1, 200) != drawn(2, 200)
@@ -331,7 +332,7 @@ def test_a_seed_draws_the_same_cases_and_none_twice(profile):
 
 
 def test_every_seed_begins_with_a_case_of_each_kind_and_program(profile):
-    names = ["train", "draw", "tune", "batch", "import"]
+    names = ["train", "draw", "tune", "batch", "import", "tables"]
     profiles = dict.fromkeys(names, profile)
     for seed in range(20):
         first = list(cases.drawn(names, profiles, USUAL, seed, len(USUAL)))
@@ -493,8 +494,62 @@ def test_what_should_not_be_is_noticed(tmp_path, profile, calls, found):
     assert {name: value for name, value in actual.items() if value} == found
 
 
+@pytest.mark.parametrize(
+    ("call", "wrong"),
+    [
+        ((0, "", "any"), []),
+        ((2, "error: row 3 has no id\n", "any"), []),
+        ((2, "", "any"), ["0 lines of error with exit status 2"]),
+        (
+            (1, "Traceback\nKeyError: 1\n", "any"),
+            ["a traceback: KeyError: 1", "exit status 1"],
+        ),
+    ],
+)
+def test_a_drawn_input_is_taken_or_refused_in_a_line(
+    tmp_path, profile, monkeypatch, call, wrong
+):
+    drawn = []
+
+    def draw(command, generator):
+        drawn.append(generator.random())
+        return command
+
+    (tmp_path / "templates" / "train").mkdir(parents=True)
+    program = dataclasses.replace(PROGRAMS["train"], draw=draw, own_end=True)
+    monkeypatch.setitem(PROGRAMS, "train", program)
+    finding = trial.tried(
+        "drawn:train:5",
+        profiles={"train": profile},
+        templates=Templates(tmp_path / "templates"),
+        runner=Scripted(call),
+        place=tmp_path,
+    )
+    assert (finding.wrong, finding.lost) == (wrong, [])
+    assert drawn == [random.Random(5).random()]
+
+
+def test_what_is_drawn_differs_and_is_a_function_of_the_seed(tmp_path):
+    changes = {
+        "manifest.json": drawing.change_json,
+        "table.csv": drawing.change_table,
+    }
+    entries = {"files": {"a": {"bytes": 3}}, "runtime": {"cache": [1, 2]}}
+    for name, change in changes.items():
+        path, seen = tmp_path / name, []
+        for seed in [*range(20), 0]:
+            if name == "table.csv":
+                drawing.write_table(path, drawing.table(random.Random(0)))
+            else:
+                path.write_text(json.dumps(entries))
+            change(path, random.Random(seed))
+            seen.append(path.read_bytes())
+        assert seen[0] == seen[-1] and len({*seen}) > 15
+
+
 # By default without those whose folder takes long to prepare.
 QUICK = (
+    "tables",
     "train",
     "resume",
     "encode-on",
