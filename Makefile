@@ -8,7 +8,7 @@ BUILDIFIER ?= $(or $(shell command -v buildifier),npx --yes @bazel/buildifier@8.
 WORKERS ?= $(shell $(PYTHON) -c 'import os; print(min(8, os.cpu_count() + 1))')
 PYTEST_FLAGS ?= -n $(WORKERS) --dist=worksteal
 
-.PHONY: setup setup-locked train test test-torch lint format docs wheel lock
+.PHONY: setup setup-locked train test test-torch mutate lint format docs wheel lock
 
 setup: .venv/stamp
 
@@ -39,6 +39,10 @@ test-torch: setup
 	KERAS_BACKEND=torch $(BIN)/python -m pytest $(PYTEST_FLAGS) tests/contract tests/formats
 	$(BIN)/python -m pytest -k 'torch or authors or names_the_gpu' \
 	  tests/benchmarks/test_evaluate.py tests/benchmarks/test_serving.py tests/benchmarks/test_train_step.py
+
+# Not in CI: tries the small changes of the sources in tools/mutants.csv, each of which a test should notice. Hours.
+mutate: setup
+	$(BIN)/python -m tools.mutate
 
 lint: setup
 	$(BIN)/ruff check

@@ -169,8 +169,8 @@ class _Trial:
         self._note(ended)
         self._check_end(ended, {Status.DONE, Status.REFUSED})
         self._check_present(self._before)
-        if ended.status == 0 and not self._program.own_end:
-            self._compare(ended)
+        if ended.status == 0:
+            self._compare_end(ended)
 
     def paired(self, how: str, delay: str, call: str) -> None:
         """Runs two processes and may kill one; neither may disturb the other."""
@@ -259,6 +259,9 @@ class _Trial:
         if again.status:
             self.finding.wrong.append("the command does not go on")
         self.finding.different += self._differences()
+        self._compare_end(again)
+
+    def _compare_end(self, again):
         before, after = self._profile.ending, cases.ending(again.output, self._folder)
         if before != after and not self._program.own_end:
             actual, expected = " ".join(after), " ".join(before)

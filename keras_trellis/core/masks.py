@@ -2,7 +2,8 @@
 
 `pack` moves the valid steps of a row to its left, the network runs over them, and `unpack` moves
 the outputs back. This is exact, since the network is causal: no valid step reads a step to its
-right. So the network itself needs no mask.
+right. So the network itself needs no mask. `packing_right` plans the other end, for what needs the
+last steps alone: there the steps that come first must be held at the initial state.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from keras_trellis.core.convolution import (
     where,
     zero_rows,
 )
-from keras_trellis.types import State, Tensor
+from keras_trellis.types import Number, State, Tensor
 
 
 def dense(sequences: Any, mask: Any = None) -> tuple[Any, Any]:
@@ -158,6 +159,24 @@ def unpack(
         before = zero_rows(sequences, sequences.shape[-1])
     padded = _prepend(before, sequences)
     return backend.gather_steps(padded, plan.seen)
+
+
+def unpack_last(
+    sequences: Tensor, plan: Packing | None, count: Number | None
+) -> Tensor:
+    """Returns the last steps of what `unpack` returns, `[B, count, C]`; None: all.
+
+    Args:
+        sequences: all packed steps, or, where they are packed to the right, the last `count`.
+        plan: the packing.
+        count: how many steps, or None.
+    """
+    if plan is None or count is None:
+        return last_steps(unpack(sequences, plan), count)
+    seen = last_steps(plan.seen, count)
+    missing = time_steps(plan.seen) - time_steps(sequences)
+    places = where(seen > 0, seen - missing, 0)
+    return unpack(sequences, plan._replace(seen=places))
 
 
 def last_valid(state: State, plan: Packing | None, before: State) -> State:

@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from keras_trellis.backend.tensorflow import with_static_shape
 from keras_trellis.core import masks
-from keras_trellis.core.convolution import last_steps, repeated, time_steps, zeros
+from keras_trellis.core.convolution import repeated, time_steps, where, zeros
 from keras_trellis.core.network import Network, Weights
 from keras_trellis.engine import convolution, tiles
 from keras_trellis.engine.convolution import Addends
@@ -53,11 +53,20 @@ class _Carry(NamedTuple):
 
 
 class _Levels(NamedTuple):
-    """What is the same for all levels of a segment, and needs no gradient."""
+    """What is the same for all levels of a segment, and needs no gradient.
+
+    Attributes:
+        network: the network's shape.
+        mask: the dropout mask of what enters the products, or None.
+        part: the segment.
+        valid: bool `[B, T', 1]`, false where masked steps come first; None where all are valid.
+        training: see `run`.
+    """
 
     network: Network
     mask: Tensor | None
     part: Segment
+    valid: Tensor | None
     training: bool
 
 
@@ -91,19 +100,22 @@ def run(
     Returns:
         what `core.trellis.trellis` returns.
     """
-    needed = num_outputs if mask is None else None
     recompute = recompute and training
-    if recompute and tiles.pay(network, sequences, needed):
+    if recompute and tiles.pay(network, sequences, num_outputs):
         return tiles.run(network, weights, sequences, initial, mask, stops, num_outputs)
-    plan = masks.packing(mask)
+    parts = _segments(network, sequences, stops, num_outputs)
+    plan, valid = masks.packing(mask), None
+    if mask is not None and any(part.after != WHOLE for part in parts):
+        # All rows end together: the steps that a level need not compute are those on the left.
+        plan, valid = masks.packing_right(mask)
     sequences = masks.pack(sequences, plan)
     steps = time_steps(sequences)
     hidden = hidden_kernel(weights, training)
-    parts = _segments(network, sequences, stops, needed)
     grid = parts[0].before
     grids = _addend_grids(network, parts)
+    bottom = network.bottom(sequences, grid.size(steps))
     carry = _Carry(
-        state=network.bottom(sequences, grid.size(steps)),
+        state=_held(_taken(valid, grid, steps), initial, bottom),
         addends=_addends(network, weights, sequences, grids, training),
         initial=initial or (),
         kernel=hidden.kernel,
@@ -115,20 +127,22 @@ def run(
     collected = []
     for part in parts:
         carry = _narrow(network, carry, part, grid, grids, steps)
-        levels = _Levels(network, hidden.mask, part, training)
+        here = _taken(valid, part.after, steps)
+        levels = _Levels(network, hidden.mask, part, here, training)
         carry, first = _begin_segment(levels, carry, steps)
         advance = functools.partial(_advance, levels)
         carry = climb(
             advance, carry, first=first, last=part.last, period=network.period
         )
         state = network.begun(carry.state, part.last - 1)
-        carry = carry._replace(state=state)
+        carry = carry._replace(state=_held(here, initial, state))
         if part.last in stops:
-            outputs = masks.unpack(state[0], plan)
-            collected.append(last_steps(outputs, num_outputs))
+            collected.append(masks.unpack_last(state[0], plan, num_outputs))
         grid = part.after
     before = initial or network.no_history(sequences)
-    return collected, masks.last_valid(carry.state, plan, before)
+    # What is packed to the right ends with the last valid step, or else with what stands before.
+    ended = plan if valid is None else None
+    return collected, masks.last_valid(carry.state, ended, before)
 
 
 def _begin_segment(levels: _Levels, carry: _Carry, steps: Number) -> tuple[_Carry, int]:
@@ -147,7 +161,7 @@ def _begin_segment(levels: _Levels, carry: _Carry, steps: Number) -> tuple[_Carr
     if part.first and part.before == part.after:
         return carry, part.first
     reached = cut(part.before, part.after, steps)
-    filled = _filled(levels.network, carry, part, reached)
+    filled = _filled(levels.network, carry, part, reached, levels.valid is not None)
     carry = _advance(levels, carry, part.first, part.first, filled, reached)
     return carry, part.first + 1
 
@@ -230,17 +244,34 @@ def _narrow(
 
 
 def _filled(
-    network: Network, carry: _Carry, part: Segment, reached: Steps
+    network: Network, carry: _Carry, part: Segment, reached: Steps, masked: bool
 ) -> int | None:
     """Returns how many of the first steps have taps that are not zero; None: all may have.
 
-    Below level 0 all is zero but what stands to its left.
+    Below level 0 all is zero but what stands to its left, and masked steps that come first.
     """
-    if part.first or (carry.initial and reached is not ALL):
+    if part.first or (carry.initial and (reached is not ALL or masked)):
         return None
     if carry.initial:
         return network.width(0) // part.before.stride
     return 0
+
+
+def _taken(valid: Tensor | None, grid: Grid, steps: Number) -> Tensor | None:
+    """Returns which steps of a grid are valid, `[B, T', 1]`; None: all."""
+    if valid is None:
+        return None
+    return take_steps(valid[..., None], cut(WHOLE, grid, steps))
+
+
+def _held(valid: Tensor | None, initial: State | None, state: State) -> State:
+    """Returns a state `[B, T', units]` that is the initial one where steps are masked."""
+    if valid is None:
+        return state
+    firsts = [tensor[:, None] for tensor in initial or ()] or [0] * len(state)
+    return tuple(
+        where(valid, tensor, first) for tensor, first in zip(state, firsts, strict=True)
+    )
 
 
 def _advance(
@@ -264,7 +295,7 @@ def _advance(
     hidden = HiddenKernel(carry.kernel, carry.rounded, levels.mask)
     run_level = level(network.gate, reach, hidden, training=levels.training)
     addend = convolution.addend(network, carry.addends, phase)
-    state = run_level(past, carry.state, addend)
+    state = _held(levels.valid, carry.initial, run_level(past, carry.state, addend))
     if reached is ALL:
         state = tuple(map(with_static_shape, state, carry.state))
     shared = carry._replace(state=())
