@@ -137,11 +137,15 @@ class Versions:
         folders = manifest.versions(self._path)
         first: Exception | None = None
         for folder in folders:
+            whole = False
             try:
-                return self._load(folder, manifest.read(folder))
+                entries = manifest.read(folder)
+                manifest.check_sizes(folder, entries)
+                whole = True
+                return self._load(folder, entries)
             except (manifest.ManifestError, OSError) as error:
                 first = first or error
-                if len(folders) > 1:
+                if whole and len(folders) > 1:
                     self._fail(folder, error)
         assert first is not None
         raise first

@@ -44,6 +44,7 @@ def made(exports, tmp_path):
         started.append(Versions(folder, start, 1, 1, lines.append, failures))
         return started[-1], folder, failures, lines
 
+    make.folder = tmp_path / "model"
     yield make
     for each in started:
         each.stop()
@@ -82,6 +83,19 @@ def test_a_version_that_is_copied_file_by_file_counts_once_it_is_whole(made, exp
     assert lines == ["serves version 2, after 1"]
 
 
+def test_a_version_that_is_copied_as_the_server_begins_counts_once_it_is_whole(
+    made, exports
+):
+    folder = made.folder / "2"
+    folder.mkdir(parents=True)
+    shutil.copy(exports["tied"] / "manifest.json", folder)
+    served, _, failures, _ = made("1")
+    assert served.current.number == "1" and not failures.count("version")
+    shutil.copytree(exports["tied"], folder, dirs_exist_ok=True)
+    served.poll()
+    assert served.current.number == "2"
+
+
 def test_a_damaged_version_does_not_hide_a_good_one(made, exports, tmp_path):
     served, folder, failures, lines = made("1")
     for number in ("2", "3"):
@@ -105,7 +119,7 @@ def test_a_server_begins_with_the_newest_good_version(made, exports, tmp_path):
     shutil.copytree(exports["tied"], folder / "8")
     (folder / "8" / "manifest.json").unlink()
     served, folder, failures, lines = made("5", "6")
-    assert served.current.number == "6" and failures.count("version") == 2
+    assert served.current.number == "6" and failures.count("version") == 1
     shutil.rmtree(folder)
     with pytest.raises(manifest.ManifestError, match=r"9.step\.onnx must have the SHA"):
         shutil.copytree(exports["tied"], folder / "9")

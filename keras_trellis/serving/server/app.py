@@ -48,6 +48,11 @@ _GONE = 499  # what proxies count requests as whose clients left
 _ERRORS: dict[int | str, dict[str, Any]] = {
     400: {"model": schemas.ErrorAnswer, "description": "What the request gets wrong."},
     429: {"model": schemas.ErrorAnswer, "description": "The queue is full."},
+    500: {
+        "model": schemas.ErrorAnswer,
+        "description": "The request's step has failed.",
+    },
+    503: {"model": schemas.ErrorAnswer, "description": "The server cannot answer now."},
     504: {"model": schemas.ErrorAnswer, "description": "The deadline has passed."},
 }
 
