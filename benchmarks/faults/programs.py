@@ -459,6 +459,7 @@ BATCH = Program(
     (
         *(f"--model={{folder}}/{DATA}/model", f"--input={{folder}}/{DATA}/*.jsonl"),
         *(f"--output={{folder}}/{SCORES}", "--keep=perplexity<1000"),
+        "--max_failures=2",
     ),
     _after(LANGUAGE.prepare, _finished(LANGUAGE), _finished(_SERVED), _documents),
     graphs=True,
