@@ -8,6 +8,7 @@ import keras
 from keras import ops
 
 from keras_trellis.backend import current as backend
+from keras_trellis.core.schedule import ALL, Steps
 from keras_trellis.types import Number, Tensor
 
 
@@ -67,6 +68,13 @@ def masked(sequences: Tensor, mask: Tensor | None) -> Tensor:
 def pad_left(context: Tensor, sequences: Tensor) -> Tensor:
     """Puts a past `[B, W, C]` to the left of `[B, T, C]`: `[B, W + T, C]`."""
     return backend.join([context, sequences], axis=1)
+
+
+def take_steps(sequences: Tensor, needed: Steps) -> Tensor:
+    """Returns the steps of `[B, T, C]` that are needed."""
+    if needed is ALL:
+        return sequences
+    return sequences[:, needed.begin :: needed.every]
 
 
 def delay(padded: Tensor, width: int, steps: int) -> Tensor:
@@ -135,7 +143,7 @@ def rows(sequences: Tensor) -> Tensor:
 
 
 def causal_convolution(
-    padded: Tensor, kernel: Tensor, dilation: int, width: int
+    padded: Tensor, kernel: Tensor, dilation: int, width: int, needed: Steps = ALL
 ) -> Tensor:
     """Returns sum_j kernel[j] x_{t - (k - 1 - j) dilation}.
 
@@ -147,9 +155,14 @@ def causal_convolution(
         kernel: `[k, input channels, output channels]`.
         dilation: the distance between two taps, in steps.
         width: W, at least (k - 1) * dilation.
+        needed: the T' steps to compute.
 
     Returns:
-        `[B, T, output channels]`.
+        `[B, T', output channels]`.
     """
-    taps = join_taps(padded, width, kernel.shape[0], dilation)
+
+    def delay_needed(padded: Tensor, width: int, steps: int) -> Tensor:
+        return take_steps(delay(padded, width, steps), needed)
+
+    taps = join_taps(padded, width, kernel.shape[0], dilation, delay=delay_needed)
     return multiply(taps, rows(kernel))

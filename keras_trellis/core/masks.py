@@ -123,6 +123,33 @@ def packing_right(mask: Tensor) -> tuple[Packing, Tensor]:
     return plan, backend.gather_steps(mask, order)
 
 
+def planned(mask: Tensor | None, *, right: bool) -> tuple[Packing | None, Any]:
+    """Plans a packing, to the right where what stands there is enough.
+
+    Returns:
+        the plan, and the mask of the packed steps, `[B, T]`; None where nothing must be held.
+    """
+    if mask is None or not right:
+        return packing(mask), None
+    return packing_right(mask)
+
+
+def held(valid: Tensor | None, initial: State | None, state: State) -> State:
+    """Returns a state `[B, T, units]` that is the initial one at steps that are not valid.
+
+    Args:
+        valid: `[B, T, 1]`; None: all are.
+        initial: each `[B, units]`; zeros where there is none.
+        state: the state.
+    """
+    if valid is None:
+        return state
+    firsts = [tensor[:, None] for tensor in initial or ()] or [0] * len(state)
+    return tuple(
+        where(valid, tensor, first) for tensor, first in zip(state, firsts, strict=True)
+    )
+
+
 def _count(valid: Tensor) -> Tensor:
     """Returns the number of ones in each row of integers `[B, T]`, int32 `[B]`."""
     # With 64 bits JAX sums up integers of 32 bits in 64.

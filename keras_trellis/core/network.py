@@ -5,7 +5,7 @@ from __future__ import annotations
 import abc
 import dataclasses
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any, ClassVar, NamedTuple
 
 import keras
@@ -14,7 +14,9 @@ from keras import ops
 
 from keras_trellis.arguments import dilation_cycle, positive, refusal
 from keras_trellis.backend import current as backend
+from keras_trellis.core import schedule
 from keras_trellis.core.convolution import at_least_float32, where, zero_rows, zeros
+from keras_trellis.core.schedule import Grid, Segment
 from keras_trellis.types import Number, State, Tensor
 
 Activation = str | Callable[[Tensor], Tensor]
@@ -101,6 +103,40 @@ class Network:
     def cached_steps(self) -> int:
         """How many time steps of the past all levels together read."""
         return sum(map(self.width, range(self.depth)))
+
+    def segments(
+        self, steps: int | None, stops: Collection[int], num_outputs: Number | None
+    ) -> list[Segment]:
+        """Cuts the levels; see `schedule.segments`.
+
+        Args:
+            steps: T; None where it is unknown.
+            stops: after how many levels h is collected.
+            num_outputs: how many of the last outputs are needed; all unless it is an integer.
+        """
+        parts = schedule.segments(
+            [self.dilation(index) for index in range(self.depth)],
+            max(self.kernel_size - 1, 1),
+            stops=[*stops, *range(1, self.staggered)],
+            steps=steps,
+            num_outputs=num_outputs if isinstance(num_outputs, int) else None,
+            units=self.units,
+        )
+        return list(parts)
+
+    def injected(self, part: Segment) -> set[int]:
+        """Returns the dilations of a segment's levels that the input enters."""
+        every = self.inject_every
+        levels = range(part.first, part.last)
+        return {self.dilation(index) for index in levels if index % every == 0}
+
+    def injected_grids(self, parts: Sequence[Segment]) -> dict[int, Grid]:
+        """Returns for each dilation the finest grid on which the input joins levels."""
+        grids = {}
+        for part in reversed(parts):
+            for dilation in self.injected(part):
+                grids[dilation] = part.after
+        return grids
 
     def bottom(self, sequences: Tensor, steps: Number) -> State:
         """Returns the state below level 0: zeros, each `[B, steps, units]`."""

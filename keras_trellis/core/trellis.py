@@ -7,8 +7,7 @@ the same, faster.
 from __future__ import annotations
 
 import functools
-import itertools
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from keras import ops
 
@@ -17,14 +16,15 @@ from keras_trellis.core import ascent, caches, masks
 from keras_trellis.core.convolution import (
     causal_convolution,
     delay,
-    last_steps,
     masked,
     pad_left,
     repeated,
+    take_steps,
     time_steps,
     zeros,
 )
 from keras_trellis.core.network import Network, Weights, activate
+from keras_trellis.core.schedule import ALL, WHOLE, Grid, Segment, Steps, cut
 from keras_trellis.types import Cache, Number, State, Tensor
 
 Addends = dict[int, Tensor]
@@ -58,29 +58,60 @@ def trellis(
         h after each stop, `[B, T, units]`, or `[B, num_outputs, units]`; the state of the top level
         at the last valid step, each `[B, units]`.
     """
-    plan = masks.packing(mask)
+    parts = network.segments(sequences.shape[1], stops, num_outputs)
+    narrow = any(part.after != WHOLE for part in parts)
+    plan, valid = masks.planned(mask, right=narrow)
     inputs = masks.pack(sequences, plan)
+    steps = time_steps(inputs)
     initial = initial or network.no_history(inputs)
     past = zeros(inputs, network.input_width, inputs.shape[-1])
-    addends = inject(network, weights, pad_left(past, inputs))
-    state = network.bottom(inputs, time_steps(inputs))
+    grids = network.injected_grids(parts)
+    needed = {dilation: cut(WHOLE, grid, steps) for dilation, grid in grids.items()}
+    addends = inject(network, weights, pad_left(past, inputs), needed)
+    grid = parts[0].before
 
-    def advance(state: State, level: Number, phase: int) -> State:
-        left = [repeated(tensor, network.width(phase)) for tensor in initial]
-        padded = list(map(pad_left, left, state))
-        run = functools.partial(run_level, network, phase=phase)
-        state = backend.saving_products(run)(weights, addends, padded)
-        return network.begun(state, level)
+    def valid_at(grid: Grid) -> Tensor | None:
+        if valid is None:
+            return None
+        return take_steps(valid[..., None], cut(WHOLE, grid, steps))
 
-    collected = []
-    for first, last in itertools.pairwise(sorted({0, *stops, network.depth})):
-        state = ascent.ascend(
-            advance, state, first, last, network.period, recompute=recompute
+    def advance(
+        part: Segment, addends: Addends, state: State, level: Number, phase: int
+    ) -> State:
+        stride = part.before.stride
+        width = network.width(phase) // stride
+        padded = [
+            pad_left(repeated(first, width), tensor)
+            for first, tensor in zip(initial, state, strict=True)
+        ]
+        reached = cut(part.before, part.after, steps)
+        run = functools.partial(
+            run_level, network, phase=phase, stride=stride, needed=reached
         )
-        if last in stops:
-            outputs = masks.unpack(state[0], plan)
-            collected.append(last_steps(outputs, num_outputs))
-    return collected, masks.last_valid(state, plan, initial)
+        state = backend.saving_products(run)(weights, addends, padded)
+        return masks.held(valid_at(part.after), initial, network.begun(state, level))
+
+    state = network.bottom(inputs, grid.size(steps))
+    state = masks.held(valid_at(grid), initial, state)
+    collected = []
+    for part in parts:
+        reached = cut(grid, part.before, steps)
+        state = tuple(take_steps(tensor, reached) for tensor in state)
+        here = {
+            dilation: take_steps(
+                addends[dilation], cut(grids[dilation], part.after, steps)
+            )
+            for dilation in network.injected(part)
+        }
+        climb = functools.partial(advance, part, here)
+        state = ascent.ascend(
+            climb, state, part.first, part.last, network.period, recompute=recompute
+        )
+        if part.last in stops:
+            collected.append(masks.unpack_last(state[0], plan, num_outputs))
+        grid = part.after
+    # What is packed to the right ends with the last valid step, or else with what stands before.
+    return collected, masks.last_valid(state, plan if valid is None else None, initial)
 
 
 def stream(
@@ -121,12 +152,28 @@ def stream(
     return caches.finish_chunk(network, inputs, cache, plan, state[0], last, levels)
 
 
-def inject(network: Network, weights: Weights, padded: Tensor) -> Addends:
-    """Convolves the input, `[B, input_width + T, p]`, once for each dilation."""
+def inject(
+    network: Network,
+    weights: Weights,
+    padded: Tensor,
+    needed: Mapping[int, Steps] | None = None,
+) -> Addends:
+    """Convolves the input, `[B, input_width + T, p]`, once for each dilation.
+
+    Args:
+        network: the network's shape.
+        weights: its weights.
+        padded: the input, and what stands to its left.
+        needed: for each dilation the steps to compute; None for all.
+    """
     padded = masked(padded, weights.input_mask)
     convolve = functools.partial(causal_convolution, padded, weights.kernel)
     width = network.input_width
-    return {dilation: convolve(dilation, width) for dilation in set(network.cycle)}
+    if needed is None:
+        needed = dict.fromkeys(network.cycle, ALL)
+    return {
+        dilation: convolve(dilation, width, each) for dilation, each in needed.items()
+    }
 
 
 def run_level(
@@ -135,6 +182,8 @@ def run_level(
     addends: Addends,
     padded: Sequence[Tensor],
     phase: int,
+    stride: int = 1,
+    needed: Steps = ALL,
 ) -> State:
     """Returns the state of a level.
 
@@ -145,15 +194,19 @@ def run_level(
         padded: the state of the level below and what stands to its left,
             each `[B, width + T, units]`.
         phase: the level, or its place in the period.
+        stride: how many time steps lie between two steps of `padded`.
+        needed: the steps of `padded` to compute.
     """
-    dilation = network.dilation(phase)
-    width = network.width(phase)
+    dilation = network.dilation(phase) // stride
+    width = network.width(phase) // stride
     hidden = masked(padded[0], weights.state_mask)
     kernel = ops.cast(weights.recurrent_kernel, hidden.dtype)
-    total = causal_convolution(hidden, kernel, dilation, width)
+    total = causal_convolution(hidden, kernel, dilation, width, needed)
     if phase % network.inject_every == 0:
-        total = total + addends[dilation]
+        total = total + addends[network.dilation(phase)]
     if weights.bias is not None:
         total = total + weights.bias
-    shifted = tuple(delay(tensor, width, dilation) for tensor in padded)
+    shifted = tuple(
+        take_steps(delay(tensor, width, dilation), needed) for tensor in padded
+    )
     return activate(network.gate, total, shifted)

@@ -14,7 +14,7 @@ from keras_trellis.backend.tensorflow import multiply
 from keras_trellis.core import convolution
 from keras_trellis.core.convolution import masked, pad_left, rows, time_steps
 from keras_trellis.core.network import Network, Weights
-from keras_trellis.engine.schedule import ALL, Steps, take_steps
+from keras_trellis.core.schedule import ALL, Steps
 from keras_trellis.types import Tensor
 
 Addends = dict[int, Tensor]
@@ -33,6 +33,19 @@ def delay(padded: Tensor, width: int, steps: int) -> Tensor:
     sizes = [width - steps, length, steps]
     _, delayed, _ = tf.split(padded, sizes, axis=1)
     return delayed
+
+
+def take_steps(sequences: Tensor, needed: Steps) -> Tensor:
+    """Returns the steps of `[B, T, C]` that are needed, as `core.convolution.take_steps`."""
+    if needed is ALL:
+        return sequences
+    begin, every = needed
+    if every > 1:
+        return sequences[:, begin::every]
+    # As in `delay`.
+    sizes = [begin, time_steps(sequences) - begin]
+    _, rest = tf.split(sequences, sizes, axis=1)
+    return rest
 
 
 def join_taps(

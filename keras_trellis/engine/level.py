@@ -23,8 +23,13 @@ from keras_trellis.core.convolution import (
     zeros,
 )
 from keras_trellis.core.network import Gate, Weights
-from keras_trellis.engine.convolution import delay, join_taps, sum_steps
-from keras_trellis.engine.schedule import ALL, Steps, take_steps
+from keras_trellis.core.schedule import ALL, Steps
+from keras_trellis.engine.convolution import (
+    delay,
+    join_taps,
+    sum_steps,
+    take_steps,
+)
 from keras_trellis.types import State, Tensor
 
 # From so many steps times channels on XLA compiles parts of a training step.

@@ -10,23 +10,14 @@ import tensorflow as tf
 
 from keras_trellis.backend.tensorflow import with_static_shape
 from keras_trellis.core import masks
-from keras_trellis.core.convolution import repeated, time_steps, where, zeros
+from keras_trellis.core.convolution import repeated, time_steps, zeros
 from keras_trellis.core.network import Network, Weights
+from keras_trellis.core.schedule import ALL, WHOLE, Grid, Segment, Steps, cut
 from keras_trellis.engine import convolution, tiles
-from keras_trellis.engine.convolution import Addends
+from keras_trellis.engine.convolution import Addends, take_steps
 from keras_trellis.engine.depth_loop import ascend, handed_on
 from keras_trellis.engine.level import HiddenKernel, Reach, hidden_kernel, level
 from keras_trellis.engine.recomputation import ascend_recomputing
-from keras_trellis.engine.schedule import (
-    ALL,
-    WHOLE,
-    Grid,
-    Segment,
-    Steps,
-    cut,
-    segments,
-    take_steps,
-)
 from keras_trellis.types import Number, State, Tensor
 
 
@@ -103,19 +94,17 @@ def run(
     recompute = recompute and training
     if recompute and tiles.pay(network, sequences, num_outputs):
         return tiles.run(network, weights, sequences, initial, mask, stops, num_outputs)
-    parts = _segments(network, sequences, stops, num_outputs)
-    plan, valid = masks.packing(mask), None
-    if mask is not None and any(part.after != WHOLE for part in parts):
-        # All rows end together: the steps that a level need not compute are those on the left.
-        plan, valid = masks.packing_right(mask)
+    parts = network.segments(sequences.shape[1], stops, num_outputs)
+    narrow = any(part.after != WHOLE for part in parts)
+    plan, valid = masks.planned(mask, right=narrow)
     sequences = masks.pack(sequences, plan)
     steps = time_steps(sequences)
     hidden = hidden_kernel(weights, training)
     grid = parts[0].before
-    grids = _addend_grids(network, parts)
+    grids = network.injected_grids(parts)
     bottom = network.bottom(sequences, grid.size(steps))
     carry = _Carry(
-        state=_held(_taken(valid, grid, steps), initial, bottom),
+        state=masks.held(_taken(valid, grid, steps), initial, bottom),
         addends=_addends(network, weights, sequences, grids, training),
         initial=initial or (),
         kernel=hidden.kernel,
@@ -135,7 +124,7 @@ def run(
             advance, carry, first=first, last=part.last, period=network.period
         )
         state = network.begun(carry.state, part.last - 1)
-        carry = carry._replace(state=_held(here, initial, state))
+        carry = carry._replace(state=masks.held(here, initial, state))
         if part.last in stops:
             collected.append(masks.unpack_last(state[0], plan, num_outputs))
         grid = part.after
@@ -182,39 +171,6 @@ def _addends(
     )
 
 
-def _segments(
-    network: Network,
-    sequences: Tensor,
-    stops: Collection[int],
-    num_outputs: Number | None,
-) -> list[Segment]:
-    parts = segments(
-        [network.dilation(index) for index in range(network.depth)],
-        max(network.kernel_size - 1, 1),
-        stops=[*stops, *range(1, network.staggered)],
-        steps=sequences.shape[1],
-        num_outputs=num_outputs if isinstance(num_outputs, int) else None,
-        units=network.units,
-    )
-    return list(parts)
-
-
-def _injected(network: Network, part: Segment) -> set[int]:
-    """Returns the dilations of a segment's levels that the input enters."""
-    every = network.inject_every
-    levels = range(part.first, part.last)
-    return {network.dilation(index) for index in levels if index % every == 0}
-
-
-def _addend_grids(network: Network, parts: list[Segment]) -> dict[int, Grid]:
-    """Returns for each dilation the finest grid on which the input joins levels."""
-    grids = {}
-    for part in reversed(parts):
-        for dilation in _injected(network, part):
-            grids[dilation] = part.after
-    return grids
-
-
 def _narrow(
     network: Network,
     carry: _Carry,
@@ -236,7 +192,7 @@ def _narrow(
     reached = cut(grid, part.before, steps)
     state = tuple(take_steps(tensor, reached) for tensor in carry.state)
     addends = dict(carry.addends)
-    for dilation in _injected(network, part):
+    for dilation in network.injected(part):
         needed = cut(grids[dilation], part.after, steps)
         addends[dilation] = take_steps(addends[dilation], needed)
         grids[dilation] = part.after
@@ -264,16 +220,6 @@ def _taken(valid: Tensor | None, grid: Grid, steps: Number) -> Tensor | None:
     return take_steps(valid[..., None], cut(WHOLE, grid, steps))
 
 
-def _held(valid: Tensor | None, initial: State | None, state: State) -> State:
-    """Returns a state `[B, T', units]` that is the initial one where steps are masked."""
-    if valid is None:
-        return state
-    firsts = [tensor[:, None] for tensor in initial or ()] or [0] * len(state)
-    return tuple(
-        where(valid, tensor, first) for tensor, first in zip(state, firsts, strict=True)
-    )
-
-
 def _advance(
     levels: _Levels,
     carry: _Carry,
@@ -295,7 +241,8 @@ def _advance(
     hidden = HiddenKernel(carry.kernel, carry.rounded, levels.mask)
     run_level = level(network.gate, reach, hidden, training=levels.training)
     addend = convolution.addend(network, carry.addends, phase)
-    state = _held(levels.valid, carry.initial, run_level(past, carry.state, addend))
+    state = run_level(past, carry.state, addend)
+    state = masks.held(levels.valid, carry.initial, state)
     if reached is ALL:
         state = tuple(map(with_static_shape, state, carry.state))
     shared = carry._replace(state=())

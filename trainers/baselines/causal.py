@@ -8,14 +8,14 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from keras_trellis.core import masks
+from keras_trellis.core import masks, schedule
 from keras_trellis.core.convolution import (
     last_steps,
     pad_left,
     time_steps,
 )
-from keras_trellis.engine import schedule
-from keras_trellis.engine.schedule import Grid, take_steps
+from keras_trellis.core.schedule import Grid
+from keras_trellis.engine.convolution import take_steps
 from keras_trellis.layers.hooks import Pass
 from keras_trellis.layers.inputs import check_not_stateful, count_outputs
 from keras_trellis.layers.sequence import SequenceLayer, deserialized, serialized

@@ -9,10 +9,10 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from keras_trellis.core import schedule
 from keras_trellis.core.convolution import causal_convolution, pad_left, zeros
-from keras_trellis.engine import schedule
-from keras_trellis.engine.convolution import strided_convolution
-from keras_trellis.engine.schedule import Grid, Steps, take_steps
+from keras_trellis.core.schedule import Grid, Steps
+from keras_trellis.engine.convolution import strided_convolution, take_steps
 from keras_trellis.types import Number, Tensor
 from trainers.baselines.causal import DroppingBlock
 

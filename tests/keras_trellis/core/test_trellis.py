@@ -90,3 +90,47 @@ def test_the_last_steps_alone():
         )
         assert_close(collected, [each[:, 6 - num_outputs :] for each in whole])
         assert_close(same, states)
+
+
+@hypothesis.settings(max_examples=40)
+@hypothesis.given(
+    network=networks(depth=st.integers(1, 6)),
+    steps=st.integers(0, 12),
+    carried=st.booleans(),
+    masked=st.booleans(),
+    data=st.data(),
+)
+def test_the_last_outputs_are_those_of_all(network, steps, carried, masked, data):
+    """Of each level only what they depend on is computed: values and gradients are the same."""
+    num_outputs = data.draw(st.one_of(st.just(1), st.integers(0, steps)), "num_outputs")
+    num_outputs = min(num_outputs, steps)
+    stops = data.draw(st.sets(st.integers(1, network.depth)), "stops") | {network.depth}
+    weights = weights_of(network, 3)
+    initial = state_of(network, 3) if carried else None
+    mask = draw_mask(3, steps) if masked else None
+    sequences = tensor(3, steps, P, seed=6)
+    sources = [weights.kernel, weights.recurrent_kernel, weights.bias, sequences]
+    sources += initial or ()
+
+    def differentiate(asked):
+        with tf.GradientTape() as tape:
+            tape.watch(sources)
+            collected, state = trellis(
+                network,
+                weights,
+                sequences,
+                initial,
+                mask,
+                stops=stops,
+                num_outputs=asked,
+            )
+            if asked is None:
+                collected = [each[:, steps - num_outputs :] for each in collected]
+            results = [*collected, *state]
+            total = sum(
+                tf.reduce_sum(each * tensor(*each.shape, seed=20 + seed))
+                for seed, each in enumerate(results)
+            )
+        return results, tape.gradient(total, sources, unconnected_gradients="zero")
+
+    assert_close(differentiate(num_outputs), differentiate(None))

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from keras_trellis.engine import schedule
+from keras_trellis.core import schedule
 from keras_trellis.engine.depth_loop import ascend
 
 

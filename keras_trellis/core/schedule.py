@@ -11,10 +11,9 @@ import sys
 from collections.abc import Collection, Iterator, Sequence
 from typing import NamedTuple
 
-import tensorflow as tf
+from keras import ops
 
-from keras_trellis.core.convolution import time_steps
-from keras_trellis.types import Number, Tensor
+from keras_trellis.types import Number
 
 # A new segment begins where one step in so many of the first one's has become needless: a narrower
 # loop is less work, but one more loop to trace, to compile and to run. Small networks have fewer.
@@ -36,19 +35,6 @@ class Steps(NamedTuple):
 
 ALL = Steps(0, 1)
 """All steps. Compare with `is`: where T is unknown, `begin` is a tensor."""
-
-
-def take_steps(sequences: Tensor, needed: Steps) -> Tensor:
-    """Returns the steps of `[B, T, C]` that are needed."""
-    if needed is ALL:
-        return sequences
-    begin, every = needed
-    if every > 1:
-        return sequences[:, begin::every]
-    sizes = [begin, time_steps(sequences) - begin]
-    # Not by an index, and no size of -1: `engine.convolution.delay` says why.
-    _, rest = tf.split(sequences, sizes, axis=1)
-    return rest
 
 
 class Grid(NamedTuple):
@@ -111,7 +97,7 @@ def bounded_grid(reach: int, stride: int, steps: int | None) -> Grid:
 def _minimum(one: int, other: Number) -> Number:
     if isinstance(other, int):
         return min(one, other)
-    return tf.minimum(one, other)
+    return ops.minimum(one, other)
 
 
 def cut(before: Grid, after: Grid, steps: Number) -> Steps:
