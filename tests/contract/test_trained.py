@@ -83,13 +83,15 @@ def test_a_classifier_learns_and_comes_back(tmp_path):
 
 @pytest.mark.skipif(tensors.BACKEND == "jax", reason="JAX refuses it, test_jax.py")
 @pytest.mark.parametrize(
-    "layer", [TrellisLayer(4, 3), IRCLSTM(4)], ids=["TrellisLayer", "IRCLSTM"]
+    "layer",
+    [TrellisLayer(4, 3, seed=1), IRCLSTM(4, seed=1)],
+    ids=["TrellisLayer", "IRCLSTM"],
 )
 def test_dropout_that_is_set_once_a_layer_is_built_acts_in_fit(layer):
     model = keras.Sequential([keras.Input((STEPS, 3)), layer])
     model.compile(keras.optimizers.SGD(0.0), "mse")
     losses = []
-    for rate in (0.0, 0.0, 0.9, 0.9):
+    for rate in (0.0, 0.0, 0.5, 0.5):
         layer.dropout = rate
         losses.append(model.train_on_batch(X, np.ones((ROWS, 4))))
     assert losses[0] == losses[1] != losses[2] != losses[3]
