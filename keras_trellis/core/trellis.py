@@ -58,7 +58,11 @@ def trellis(
         h after each stop, `[B, T, units]`, or `[B, num_outputs, units]`; the state of the top level
         at the last valid step, each `[B, units]`.
     """
-    parts = network.segments(sequences.shape[1], stops, num_outputs)
+    # JAX exports with a symbol as T, of which nothing is known: all steps are computed.
+    is_known = isinstance(sequences.shape[1], int)
+    parts = network.segments(
+        sequences.shape[1], stops, num_outputs if is_known else None
+    )
     narrow = any(part.after != WHOLE for part in parts)
     plan, valid = masks.planned(mask, right=narrow)
     inputs = masks.pack(sequences, plan)
