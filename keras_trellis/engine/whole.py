@@ -94,7 +94,11 @@ def run(
     recompute = recompute and training
     if recompute and tiles.pay(network, sequences, num_outputs):
         return tiles.run(network, weights, sequences, initial, mask, stops, num_outputs)
-    parts = network.segments(sequences.shape[1], stops, num_outputs)
+    # What LiteRT and ONNX make of the packing to the right is wrong: without training, none.
+    is_narrow = mask is None or training
+    parts = network.segments(
+        sequences.shape[1], stops, num_outputs if is_narrow else None
+    )
     narrow = any(part.after != WHOLE for part in parts)
     plan, valid = masks.planned(mask, right=narrow)
     sequences = masks.pack(sequences, plan)
