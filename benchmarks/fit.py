@@ -154,6 +154,10 @@ def main(argv: Sequence[str]) -> None:
     if argv[1:]:
         raise app.UsageError(f"there are only flags. Received: {argv[1:]}")
     path = Path(FLAGS.csv)
+    if path.exists():
+        raise app.UsageError(
+            f"--csv must be a new file. Received: {path}, which exists"
+        )
     keras.config.set_dtype_policy(FLAGS.dtype)
     with path.open("x", newline="") as file:
         writer = None

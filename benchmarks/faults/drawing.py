@@ -1,5 +1,6 @@
 """Inputs drawn at random: JSON files that something has changed, and tables."""
 
+import contextlib
 import json
 import random
 from pathlib import Path
@@ -12,65 +13,31 @@ _VALUES: list[Any] = [
     *("\x00", "\ud800", [], {}, [[]], ["x"], {"x": 1}, [1] * 1000, "x" * 100_000),
 ]
 # What a cell of a table may have, or a line.
-_CELLS = [
-    *(
-        "",
-        " ",
-        "nan",
-        "inf",
-        "-inf",
-        "1e39",
-        "1e400",
-        "NA",
-        "None",
-        "0x10",
-        "1_0",
-        "1,5",
-    ),
-    *(
-        "x",
-        '"',
-        '""',
-        "'",
-        "\x00",
-        "\ufeff",
-        "\u0663",
-        "1e-50",
-        "-0",
-        "true",
-        "9" * 5000,
-    ),
-]
-_LINES = [
-    "",
-    ",",
-    ",,,,,,,",
-    '"',
-    "id,t,x,y,label",
-    "\x00",
-    "a" * 200_000,
-    "\ufeff",
-    "#",
-]
+_CELLS = ["", " ", "\x00", "\ufeff", "\u0663", "9" * 5000]
+_CELLS += 'nan inf -inf 1e39 1e400 1e-50 -0 NA None true 0x10 1_0 1,5 x " "" \''.split()
+_LINES = ["", "\x00", "\ufeff", "a" * 200_000]
+_LINES += ', ,,,,,,, " id,t,x,y,label #'.split()
 _COLUMNS = ("id", "x", "y", "label")
+
+
+def flip_bit(path: Path, place: int) -> None:
+    """Flips a bit of a file."""
+    content = bytearray(path.read_bytes())
+    content[place // 8] ^= 1 << place % 8
+    path.write_bytes(content)
 
 
 def change_json(path: Path, generator: random.Random) -> None:
     """Changes a JSON file: a bit of it, or a value, often with a checksum that fits."""
     if generator.random() < 0.3:
-        content = bytearray(path.read_bytes())
-        place = generator.randrange(8 * len(content))
-        content[place // 8] ^= 1 << place % 8
-        path.write_bytes(content)
+        flip_bit(path, generator.randrange(8 * path.stat().st_size))
         return
     entries = json.loads(path.read_text())
     for _ in range(generator.choice((1, 1, 1, 2))):
         _change_value(entries, generator)
     if path.name == manifest.NAME and generator.random() < 0.8:
-        try:
+        with contextlib.suppress(Exception):  # a change that has none
             entries["checksum"] = manifest.checksum(entries)
-        except Exception:  # a change that has none
-            pass
     text = json.dumps(entries)
     if generator.random() < 0.05:
         text = "[" * 100_000 + text

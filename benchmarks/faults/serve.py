@@ -1,6 +1,6 @@
 """Serves a model by the server's own application, swaps its version, and asks it.
 
-    python -m benchmarks.faults.serve --model=MODELS/NAME --new=FOLDER [--requests=2:20]
+    python -m benchmarks.faults.serve --model=MODELS/NAME --new=FOLDER [--requests=2,20]
 
 A folder is copied beside the version that is served, file by file, until the server has swapped
 them. Before, meanwhile and after, each answer must be that of the runtime. What lies between a
@@ -75,15 +75,18 @@ class _Server:
         return answered[0]["status"], text.decode()
 
     async def score(self) -> list[float]:
-        """Returns the scores of a text.
+        """Returns the scores of a text, which must be the runtime's.
 
         Raises:
+            AssertionError: they are others.
             ValueError: the server has no answer, again and again.
         """
         body = json.dumps({"texts": [" ".join(WORDS[:4])]}).encode()
         for _ in range(_TRIES):
             status, text = await self.ask("POST", "/score", body)
             if status == 200:
+                model = self.service.versions.current.model
+                bodies.check(model, "/score", body, status, text)
                 return [score["total"] for score in json.loads(text)["scores"]]
             if status not in (500, 503):  # what a server may say whose memory ran out
                 break
@@ -93,13 +96,13 @@ class _Server:
 @contextlib.asynccontextmanager
 async def _serving(path: Path) -> AsyncIterator[_Server]:
     """Serves a model while the context lasts."""
-    told = Service(path, Limits(slots=4, poll=0.02, threads=1), lambda line: None)
-    told.begin()
+    service = Service(path, Limits(slots=4, poll=0.02, threads=1), lambda line: None)
+    service.begin()
     try:
-        yield _Server(told)
+        yield _Server(service)
     finally:
-        told.give_up()
-        told.join()
+        service.give_up()
+        service.join()
 
 
 async def _copied(server: _Server, new: Path, folder: Path) -> None:
@@ -116,8 +119,7 @@ async def _copied(server: _Server, new: Path, folder: Path) -> None:
     end = time.monotonic() + SECONDS
     while server.service.versions.current.folder.name != folder.name:
         if time.monotonic() > end:
-            # What the server has reported of the version.
-            runtime.load(folder)
+            runtime.load(folder)  # raises what is wrong with it
             raise ValueError(f"{folder} is whole, and is not served")
         await asyncio.sleep(0.02)
 

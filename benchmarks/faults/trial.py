@@ -12,7 +12,7 @@ import signal
 from collections.abc import Mapping
 from pathlib import Path
 
-from benchmarks.faults import cases, outcomes, stores
+from benchmarks.faults import cases, drawing, outcomes, stores
 from benchmarks.faults.cases import Profile
 from benchmarks.faults.processes import Disturbance, Runner
 from benchmarks.faults.programs import PROGRAMS, Program, Templates
@@ -350,15 +350,12 @@ class _Trial:
 
 def _damage(path, how, at):
     """Cuts a file at a byte, flips a bit of it, or removes it."""
-    data = bytearray(path.read_bytes())
     if how == "gone":
         path.unlink()
-        return
-    if how == "cut":
-        del data[at:]
+    elif how == "cut":
+        path.write_bytes(path.read_bytes()[:at])
     else:
-        data[at // 8] ^= 1 << at % 8
-    path.write_bytes(data)
+        drawing.flip_bit(path, at)
 
 
 def _statuses(how):

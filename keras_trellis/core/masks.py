@@ -8,6 +8,7 @@ last steps alone: there the steps that come first must be held at the initial st
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 from keras import ops
@@ -16,10 +17,12 @@ from keras_trellis.backend import current as backend
 from keras_trellis.core.convolution import (
     last_steps,
     pad_left,
+    take_steps,
     time_steps,
     where,
     zero_rows,
 )
+from keras_trellis.core.schedule import WHOLE, Grid, Segment, cut
 from keras_trellis.types import Number, State, Tensor
 
 
@@ -123,22 +126,31 @@ def packing_right(mask: Tensor) -> tuple[Packing, Tensor]:
     return plan, backend.gather_steps(mask, order)
 
 
-def planned(mask: Tensor | None, *, right: bool) -> tuple[Packing | None, Any]:
-    """Plans a packing, to the right where what stands there is enough.
+def planned(
+    mask: Tensor | None, parts: Iterable[Segment]
+) -> tuple[Packing | None, Tensor | None]:
+    """Plans the packing for the segments of a network: to the right where some steps are left out.
 
     Returns:
-        the plan, and the mask of the packed steps, `[B, T]`; None where nothing must be held.
+        the plan, and the mask of steps that are packed to the right, `[B, T]`; else None.
     """
-    if mask is None or not right:
+    if mask is None or all(part.after == WHOLE for part in parts):
         return packing(mask), None
     return packing_right(mask)
+
+
+def valid_on(valid: Tensor | None, grid: Grid, steps: Number) -> Tensor | None:
+    """Returns the mask of a grid's steps, `[B, T', 1]`; None where `planned` has none."""
+    if valid is None:
+        return None
+    return take_steps(valid[..., None], cut(WHOLE, grid, steps))
 
 
 def held(valid: Tensor | None, initial: State | None, state: State) -> State:
     """Returns a state `[B, T, units]` that is the initial one at steps that are not valid.
 
     Args:
-        valid: `[B, T, 1]`; None: all are.
+        valid: what `valid_on` returns.
         initial: each `[B, units]`; zeros where there is none.
         state: the state.
     """

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Collection, Mapping, Sequence
+from typing import NamedTuple
 
 from keras import ops
 
@@ -24,11 +25,45 @@ from keras_trellis.core.convolution import (
     zeros,
 )
 from keras_trellis.core.network import Network, Weights, activate
-from keras_trellis.core.schedule import ALL, WHOLE, Grid, Segment, Steps, cut
+from keras_trellis.core.schedule import ALL, WHOLE, Steps, cut
 from keras_trellis.types import Cache, Number, State, Tensor
 
 Addends = dict[int, Tensor]
 """The injected input of the levels by their dilation, `[B, T, blocks * units]`."""
+
+
+class _Levels(NamedTuple):
+    """What the levels of a segment share.
+
+    Attributes:
+        network: the network's shape.
+        weights: its weights.
+        addends: the injected input, at the steps that are computed.
+        initial: the state to the left of every level.
+        stride: how many time steps lie between two steps of the state below.
+        needed: the steps of it that are computed.
+        valid: which of these are valid, see `masks.held`.
+    """
+
+    network: Network
+    weights: Weights
+    addends: Addends
+    initial: State
+    stride: int
+    needed: Steps
+    valid: Tensor | None
+
+    def advance(self, state: State, level: Number, phase: int) -> State:
+        """Returns the state of a level, from that of the level below."""
+        network = self.network
+        width = network.width(phase) // self.stride
+        left = [repeated(tensor, width) for tensor in self.initial]
+        padded = list(map(pad_left, left, state))
+        run = functools.partial(
+            run_level, network, phase=phase, stride=self.stride, needed=self.needed
+        )
+        state = backend.saving_products(run)(self.weights, self.addends, padded)
+        return masks.held(self.valid, self.initial, network.begun(state, level))
 
 
 def trellis(
@@ -63,8 +98,7 @@ def trellis(
     parts = network.segments(
         sequences.shape[1], stops, num_outputs if is_known else None
     )
-    narrow = any(part.after != WHOLE for part in parts)
-    plan, valid = masks.planned(mask, right=narrow)
+    plan, valid = masks.planned(mask, parts)
     inputs = masks.pack(sequences, plan)
     steps = time_steps(inputs)
     initial = initial or network.no_history(inputs)
@@ -74,29 +108,8 @@ def trellis(
     addends = inject(network, weights, pad_left(past, inputs), needed)
     grid = parts[0].before
 
-    def valid_at(grid: Grid) -> Tensor | None:
-        if valid is None:
-            return None
-        return take_steps(valid[..., None], cut(WHOLE, grid, steps))
-
-    def advance(
-        part: Segment, addends: Addends, state: State, level: Number, phase: int
-    ) -> State:
-        stride = part.before.stride
-        width = network.width(phase) // stride
-        padded = [
-            pad_left(repeated(first, width), tensor)
-            for first, tensor in zip(initial, state, strict=True)
-        ]
-        reached = cut(part.before, part.after, steps)
-        run = functools.partial(
-            run_level, network, phase=phase, stride=stride, needed=reached
-        )
-        state = backend.saving_products(run)(weights, addends, padded)
-        return masks.held(valid_at(part.after), initial, network.begun(state, level))
-
     state = network.bottom(inputs, grid.size(steps))
-    state = masks.held(valid_at(grid), initial, state)
+    state = masks.held(masks.valid_on(valid, grid, steps), initial, state)
     collected = []
     for part in parts:
         reached = cut(grid, part.before, steps)
@@ -107,9 +120,22 @@ def trellis(
             )
             for dilation in network.injected(part)
         }
-        climb = functools.partial(advance, part, here)
+        levels = _Levels(
+            network=network,
+            weights=weights,
+            addends=here,
+            initial=initial,
+            stride=part.before.stride,
+            needed=cut(part.before, part.after, steps),
+            valid=masks.valid_on(valid, part.after, steps),
+        )
         state = ascent.ascend(
-            climb, state, part.first, part.last, network.period, recompute=recompute
+            levels.advance,
+            state,
+            part.first,
+            part.last,
+            network.period,
+            recompute=recompute,
         )
         if part.last in stops:
             collected.append(masks.unpack_last(state[0], plan, num_outputs))

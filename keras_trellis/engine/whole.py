@@ -94,13 +94,12 @@ def run(
     recompute = recompute and training
     if recompute and tiles.pay(network, sequences, num_outputs):
         return tiles.run(network, weights, sequences, initial, mask, stops, num_outputs)
-    # What LiteRT and ONNX make of the packing to the right is wrong: without training, none.
+    # Exports to LiteRT and ONNX fail with steps packed to the right. None is made in training.
     is_narrow = mask is None or training
     parts = network.segments(
         sequences.shape[1], stops, num_outputs if is_narrow else None
     )
-    narrow = any(part.after != WHOLE for part in parts)
-    plan, valid = masks.planned(mask, right=narrow)
+    plan, valid = masks.planned(mask, parts)
     sequences = masks.pack(sequences, plan)
     steps = time_steps(sequences)
     hidden = hidden_kernel(weights, training)
@@ -108,7 +107,7 @@ def run(
     grids = network.injected_grids(parts)
     bottom = network.bottom(sequences, grid.size(steps))
     carry = _Carry(
-        state=masks.held(_taken(valid, grid, steps), initial, bottom),
+        state=masks.held(masks.valid_on(valid, grid, steps), initial, bottom),
         addends=_addends(network, weights, sequences, grids, training),
         initial=initial or (),
         kernel=hidden.kernel,
@@ -120,7 +119,7 @@ def run(
     collected = []
     for part in parts:
         carry = _narrow(network, carry, part, grid, grids, steps)
-        here = _taken(valid, part.after, steps)
+        here = masks.valid_on(valid, part.after, steps)
         levels = _Levels(network, hidden.mask, part, here, training)
         carry, first = _begin_segment(levels, carry, steps)
         advance = functools.partial(_advance, levels)
@@ -215,13 +214,6 @@ def _filled(
     if carry.initial:
         return network.width(0) // part.before.stride
     return 0
-
-
-def _taken(valid: Tensor | None, grid: Grid, steps: Number) -> Tensor | None:
-    """Returns which steps of a grid are valid, `[B, T', 1]`; None: all."""
-    if valid is None:
-        return None
-    return take_steps(valid[..., None], cut(WHOLE, grid, steps))
 
 
 def _advance(

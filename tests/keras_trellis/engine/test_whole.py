@@ -25,21 +25,8 @@ from tests.keras_trellis.networks import (
     state_of,
     tensor,
     weights_of,
+    with_gradients,
 )
-
-
-def with_gradients(run, weights, *tensors):
-    """What `run` returns, and the gradients of a sum that weighs each of its numbers."""
-    sources = tf.nest.flatten([weights.kernel, weights.recurrent_kernel, tensors])
-    sources = [each for each in [*sources, weights.bias] if each is not None]
-    with tf.GradientTape() as tape:
-        tape.watch(sources)
-        results = run(weights, *tensors)
-        total = tf.constant(0.0, tf.float64)
-        for seed, each in enumerate(tf.nest.flatten(results)):
-            factors = np.random.default_rng(seed).normal(size=each.shape)
-            total += tf.reduce_sum(each * factors)
-    return results, tape.gradient(total, sources, unconnected_gradients="zero")
 
 
 @hypothesis.settings(max_examples=25)
