@@ -132,7 +132,7 @@ def check(model: LanguageModel, path: str, body: bytes, status: int, text: str) 
 def _check_texts(
     model: LanguageModel, fields: dict[str, Any], texts: list[str]
 ) -> None:
-    prompt, count = fields["prompt"], fields.get("n", 1)
+    prompt, count = fields.get("prompt", ""), fields.get("n", 1)
     length = fields.get("max_tokens", 16)
     if not isinstance(prompt, str) or "seed" not in fields:
         return

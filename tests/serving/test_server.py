@@ -439,7 +439,7 @@ def test_metrics_and_the_description(server):
     assert "/v1/completions" in description["paths"]
     for path in ("/v1/completions", "/score", "/next", "/tokenize"):
         answers = description["paths"][path]["post"]["responses"]
-        assert answers.keys() == {"200", "400", "429", "504"}
+        assert answers.keys() == {"200", "400", "429", "500", "503", "504"}
         assert "example" in answers["200"]["content"]["application/json"]
     schemas = description["components"]["schemas"]
     example = schemas["CompletionRequest"]["example"]
