@@ -4,12 +4,12 @@ import functools
 import math
 import random
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
 
 import keras
 from ml_collections import ConfigDict
 
+from trainers.models import threads
 from trainers.models.fields import Rule, Values
 
 
@@ -128,8 +128,7 @@ def count_parameters(
     try:
         # Keras lists the variables of the scope, to give them values at the end of a later one. The
         # list is of a thread, and goes with it.
-        with ThreadPoolExecutor(max_workers=1) as thread:
-            return thread.submit(_count, make, shapes).result()
+        return threads.call(_count, make, shapes)
     finally:
         random.setstate(state)
 
