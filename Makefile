@@ -8,7 +8,7 @@ BUILDIFIER ?= $(or $(shell command -v buildifier),npx --yes @bazel/buildifier@8.
 WORKERS ?= $(shell $(PYTHON) -c 'import os; print(min(8, os.cpu_count() + 1))')
 PYTEST_FLAGS ?= -n $(WORKERS) --dist=worksteal
 
-.PHONY: setup setup-locked train test test-torch mutate lint format docs wheel lock
+.PHONY: setup setup-locked train test test-slow test-torch mutate lint format docs wheel lock
 
 setup: .venv/stamp
 
@@ -29,9 +29,13 @@ train: setup
 # Some machines write no bytecode. Each process that a test starts would compile all of our files anew.
 # What needs jax2onnx, which .venv need not have, is skipped: `pip install jax2onnx`, as .ci/run does.
 test: setup
-	PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest $(PYTEST_FLAGS)
+	PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest $(PYTEST_FLAGS) -m 'not slow'
+	KERAS_BACKEND=jax JAX_PLATFORMS=cpu $(BIN)/python -m pytest $(PYTEST_FLAGS) -m 'not slow' tests/contract tests/formats
+
+# Programs and examples from end to end, kills and faults, backends beside each other; float64 on JAX.
+test-slow: setup
+	PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest $(PYTEST_FLAGS) -m slow
 	KERAS_BACKEND=jax JAX_ENABLE_X64=1 JAX_PLATFORMS=cpu $(BIN)/python -m pytest $(PYTEST_FLAGS) tests/contract
-	KERAS_BACKEND=jax JAX_PLATFORMS=cpu $(BIN)/python -m pytest $(PYTEST_FLAGS) tests/contract tests/formats
 
 # What every layer promises, and what it exports, with Keras on torch, which .venv need not have:
 # `pip install torch`. And what benchmarks compare with in torch.

@@ -61,6 +61,37 @@ hypothesis.settings.register_profile(
 hypothesis.settings.load_profile("suite")
 
 
+# What runs a program, a benchmark or an example from end to end, kills it, or compares backends. It
+# takes a third of the time of all tests: `make test-slow`. Folders, files and tests.
+SLOW = (
+    *("backends", "benchmarks/test_batch.py", "benchmarks/test_corpus.py"),
+    *("benchmarks/test_faults.py", "benchmarks/test_heads.py"),
+    *("benchmarks/test_paper.py", "benchmarks/test_serving.py"),
+    *("benchmarks/test_train_step.py", "contract/test_examples.py"),
+    "contract/test_saved.py::test_a_fresh_process_loads_it",
+    *("docs/test_learn.py", "docs/test_recipes.py", "docs/test_serving_chain.py"),
+    "docs/test_papers_page.py::test_ten_steps_of_a_small_form",
+    *("examples", "keras_trellis/models/test_backends.py"),
+    "keras_trellis/layers/test_equilibrium.py::test_it_is_a_very_deep_network",
+    *("keras_trellis/recurrent/test_on_jax.py", "keras_trellis/test_xla.py"),
+    *("serving/test_fuzz.py", "serving/test_invariances.py", "serving/test_loaders.py"),
+    *("trainers/drawing/test_model.py", "trainers/language/test_models.py"),
+    *("trainers/stores", "trainers/studies", "trainers/test_client.py"),
+    *("trainers/test_demo.py", "trainers/training/test_workers.py"),
+    "trainers/test_lm.py::test_each_layer_is_trained_scored_adapted_sampled_from_and_exported",
+)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Marks the tests of `SLOW`."""
+    for item in items:
+        path = item.path.relative_to(ROOT / "tests").as_posix()
+        name = f"{path}::{item.name.partition('[')[0]}"
+        folders = [f"{each}/" for each in SLOW]
+        if path in SLOW or name in SLOW or path.startswith(tuple(folders)):
+            item.add_marker("slow")
+
+
 def pytest_collection_finish() -> None:
     """Keeps the garbage collector from walking through TensorFlow's modules again and again."""
     gc.collect()
