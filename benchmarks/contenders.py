@@ -12,10 +12,12 @@ included, with the same loss and gradient descent, but for the gradient of the i
 import dataclasses
 import functools
 import os
+import sys
 from collections.abc import Callable
 from typing import Any
 
 from benchmarks import authors as released
+from benchmarks import workers
 from benchmarks.report import Contenders
 from benchmarks.sizes import STEPS, Sizes, nearest_units
 from benchmarks.workers import Contender, LeftOutError
@@ -51,10 +53,30 @@ def trellis(
         recompute=recompute,
     )
 
+    mask = _mask(sizes)
+
     def run_layer(sequences, training):
-        return layer(sequences, training=training, discard=sizes.discard)
+        return layer(sequences, mask=mask, training=training, discard=sizes.discard)
 
     return _keras(layer, run_layer, sizes, sizes.receptive_field)
+
+
+def _mask(sizes):
+    import keras
+
+    mask = sizes.mask()
+    return None if mask is None else keras.ops.convert_to_tensor(mask)
+
+
+def unmasked(sizes: Sizes) -> Contender:
+    """This package's layer on TensorFlow, without the mask of the sizes."""
+    return trellis(dataclasses.replace(sizes, masked=False))
+
+
+def of_checkout(folder: str, build: workers.Build, sizes: Sizes) -> Contender:
+    """A contender made by the package of another checkout."""
+    sys.path.insert(0, folder)
+    return build(sizes)
 
 
 # Keras's layers
@@ -134,7 +156,8 @@ def tcn_dilations(steps: int) -> list[int]:
 
 def _sliced(layer, sizes):
     """Returns a function of the layer's outputs that the loss takes."""
-    return lambda sequences, training: layer(sequences, training=training)[
+    arguments = {} if (mask := _mask(sizes)) is None else {"mask": mask}
+    return lambda sequences, training: layer(sequences, training=training, **arguments)[
         :, sizes.discard :
     ]
 

@@ -20,6 +20,7 @@ from benchmarks.length_contenders import CONTENDERS
 from docs import palette
 
 FOLDER = Path(palette.__file__).parent / "benchmarks"
+TASKS = ("answer", "outputs", "stream")  # a mask changes too little to be seen
 # Legible at 390 pixels, on a page of any colour: text and axes are grey.
 WIDTH, HEIGHT = 3.9, 8.6
 STYLES: dict[str, dict[str, Any]] = {
@@ -30,17 +31,18 @@ STYLES: dict[str, dict[str, Any]] = {
     "stacked": {"color": palette.LAYERS["stacked"]},
     "sru": {"color": palette.LAYERS["sru"]},
     "tcn": {"color": palette.LAYERS["tcn"]},
+    "trellis_jax": {"color": palette.LAYERS["trellis"], "linestyle": ":"},
 }
 
 
 def draw(rows: Sequence[lengths.Row], channels: int) -> Figure:
     """Returns the picture of the rows of a number of channels: time over length, a panel a task."""
     figure = Figure(figsize=(WIDTH, HEIGHT), layout="constrained")
-    panels = figure.subplots(len(lengths.TITLES), sharex=True)
+    panels = figure.subplots(len(TASKS), sharex=True)
     of_channels = [row for row in rows if row["channels"] == str(channels)]
-    for axes, (task, title) in zip(panels, lengths.TITLES.items(), strict=True):
+    for axes, task in zip(panels, TASKS, strict=True):
         _draw_task(axes, [row for row in of_channels if row["task"] == task])
-        axes.set_title(title, fontsize=10, color=palette.TEXT)
+        axes.set_title(lengths.TITLES[task], fontsize=10, color=palette.TEXT)
     panels[-1].set_xlabel("time steps", color=palette.TEXT)
     by_title = {line.get_label(): line for axes in panels for line in axes.get_lines()}
     figure.legend(

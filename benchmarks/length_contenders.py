@@ -18,13 +18,14 @@ import numpy as np
 
 from benchmarks import contenders
 from benchmarks.report import Contenders
-from benchmarks.sizes import nearest_units
-from benchmarks.workers import Contender
+from benchmarks.sizes import Sizes, nearest_units
+from benchmarks.workers import Contender, LeftOutError
 from trainers.training import resources
 
 TAPS = 4
-# A training step for the last output, one for all of them, and a time step of a stream.
-TASKS = ("answer", "outputs", "stream")
+# A training step for the last output, the same with a mask, one for all outputs, and a time step of
+# a stream.
+TASKS = ("answer", "masked", "outputs", "stream")
 MEMORY = 4 << 30  # bytes that a layer on TensorFlow may take
 STREAMED_STEPS = 50  # of a reading: one alone would be too short
 
@@ -57,12 +58,33 @@ class Case:
     @property
     def parameters(self) -> int:
         """The number of the trellis network's parameters, whatever its depth."""
-        return 4 * self.channels * (2 * TAPS * self.channels + 1)
+        return self.sizes.parameters
+
+    @property
+    def wants_last(self) -> bool:
+        """Whether a step is for the last output alone."""
+        return self.task in ("answer", "masked")
+
+    @property
+    def sizes(self) -> Sizes:
+        """Those of the trellis network and its training step."""
+        rates = dilations(self.time_steps, TAPS - 1)
+        return Sizes(
+            self.batch_size,
+            self.time_steps,
+            input_units=self.channels,
+            units=self.channels,
+            depth=len(rates),
+            dilation_rate=tuple(rates),
+            threads=self.threads,
+            discard=self.time_steps - 1 if self.wants_last else 0,
+            kernel_size=TAPS,
+            masked=self.task == "masked",
+        )
 
     def sequences(self) -> np.ndarray:
         """Returns an input, float32 `[B, T, channels]`."""
-        shape = (self.batch_size, self.time_steps, self.channels)
-        return np.random.default_rng(0).standard_normal(shape, np.float32)
+        return self.sizes.input()
 
 
 def dilations(time_steps: int, reach: int) -> list[int]:
@@ -84,7 +106,7 @@ def dilations(time_steps: int, reach: int) -> list[int]:
 def _trellis(case: Case, units: int, **arguments: Any) -> Any:
     import keras_trellis
 
-    rates = dilations(case.time_steps, TAPS - 1)
+    rates = case.sizes.dilation_rate
     return keras_trellis.TrellisLayer(
         units, len(rates), kernel_size=TAPS, dilation_rate=rates, **arguments
     )
@@ -146,7 +168,7 @@ def of_tensorflow(make: Callable[..., Any], case: Case) -> Contender:
     """A layer on TensorFlow."""
     _limit_memory()
     units = equal_units(make, case)
-    layer = make(case, units, return_sequences=case.task != "answer")
+    layer = make(case, units, return_sequences=not case.wants_last)
     facts = {"units": units, "parameters": _parameters(layer, case)}  # builds it
     new_step = streamed if case.task == "stream" else _training
     forms = ("", "XLA") if case.xla else ("",)
@@ -178,8 +200,11 @@ def _training(layer: Any, case: Case, compiled: bool) -> Callable[[], Any]:
 
     variables = [variable.value for variable in layer.trainable_variables]
 
+    mask = case.sizes.mask()
+    masked = {} if mask is None else {"mask": tf.constant(mask)}
+
     def mean_square(sequences: Any) -> Any:
-        return tf.reduce_mean(tf.square(layer(sequences, training=True)))
+        return tf.reduce_mean(tf.square(layer(sequences, training=True, **masked)))
 
     step = contenders.descent(mean_square, variables, compiled=compiled)
     return contenders.traced(step, [tf.constant(case.sequences())])
@@ -215,10 +240,20 @@ def streamed(layer: Any, case: Case, compiled: bool) -> Callable[[], np.ndarray]
     return run
 
 
+def of_jax(case: Case) -> Contender:
+    """Our layer, with Keras on JAX."""
+    if case.task == "stream":
+        raise LeftOutError("streams are of TensorFlow's graphs")
+    step, facts, *_ = contenders.trellis(case.sizes, backend="jax")
+    return Contender(step, {**facts, "units": case.channels, "form": ""})
+
+
 def of_torch(case: Case) -> Contender:
     """PyTorch's LSTM."""
     import torch
 
+    if case.task == "masked":
+        raise LeftOutError("it takes lengths, not masks")
     torch.set_num_threads(case.threads)
     units = nearest_units(
         lambda units: 4 * units * (case.channels + units + 2), case.parameters
@@ -233,7 +268,7 @@ def of_torch(case: Case) -> Contender:
 
     def mean_square(training: bool) -> Any:
         outputs, _ = layer(sequences)
-        if case.task == "answer":
+        if case.wants_last:
             outputs = outputs[:, -1]
         return outputs.square().mean()
 
@@ -268,4 +303,7 @@ LAYERS: dict[str, tuple[str, Callable[..., Any]]] = {
 CONTENDERS: Contenders = {
     name: (title, functools.partial(of_tensorflow, make))
     for name, (title, make) in LAYERS.items()
-} | {"torch": ("torch.nn.LSTM", of_torch)}
+} | {
+    "torch": ("torch.nn.LSTM", of_torch),
+    "trellis_jax": ("TrellisLayer on JAX", of_jax),
+}

@@ -34,6 +34,7 @@ COLUMNS = (
 )
 TITLES = {
     "answer": "A training step, one answer",
+    "masked": "The same with a mask",
     "outputs": "A training step, all outputs",
     "stream": "A streamed step",
 }

@@ -55,6 +55,7 @@ class Sizes:
         discard: how many of the first outputs are context only: not in the loss.
         mode: one of `MODES`.
         dtype: one of `DTYPES`; what is computed in. Variables and losses are float32.
+        masked: whether the rows have T/2 to T steps, padded on the right.
     """
 
     batch_size: int
@@ -69,6 +70,7 @@ class Sizes:
     mode: str = "train"
     dtype: str = "float32"
     kernel_size: int = 2
+    masked: bool = False
 
     def input(self) -> Any:
         """Returns the input, a float32 array `[B, T, p]`."""
@@ -76,6 +78,16 @@ class Sizes:
 
         shape = (self.batch_size, self.time_steps, self.input_units)
         return np.random.default_rng(0).standard_normal(shape, np.float32)
+
+    def mask(self) -> Any:
+        """Returns the mask, a bool array `[B, T]`; None where there is none."""
+        import numpy as np
+
+        if not self.masked:
+            return None
+        least, most = (self.time_steps + 1) // 2, self.time_steps + 1
+        lengths = np.random.default_rng(1).integers(least, most, (self.batch_size, 1))
+        return np.arange(self.time_steps) < lengths
 
     @property
     def receptive_field(self) -> int:

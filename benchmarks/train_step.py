@@ -60,6 +60,7 @@ def define_flags() -> None:
     flags.DEFINE_integer("kernel_size", 2, "Taps, k.", lower_bound=2)
     flags.DEFINE_list("dilation_rate", ["1"], "The cycle of dilations: 1,2,4,8.")
     flags.DEFINE_integer("discard", 0, "Outputs at the start that the loss leaves out.")
+    flags.DEFINE_bool("masked", False, "Rows of T/2 to T steps, padded on the right.")
     flags.DEFINE_multi_enum(
         "mode",
         ["train"],
