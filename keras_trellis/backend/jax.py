@@ -149,6 +149,11 @@ def split(tensor: Tensor, sizes: Sequence[int], axis: int = -1) -> list[Tensor]:
     return jnp.split(tensor, ends, axis)
 
 
+def crop(sequences: Tensor, before: int, after: int = 0) -> Tensor:
+    """Returns `[B, T, ...]` without the first `before` and the last `after` steps."""
+    return sequences[:, before : sequences.shape[1] - after]
+
+
 def take(values: Tensor, places: Any, axis: int = 0) -> Tensor:
     """Returns the slices along an axis at places, integers of any shape, each within the axis."""
     indices = jnp.asarray(places)

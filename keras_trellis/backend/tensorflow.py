@@ -185,6 +185,17 @@ def split(tensor: Tensor, sizes: Sequence[int], axis: int = -1) -> list[Tensor]:
     return tf.split(tensor, sizes, axis)
 
 
+def crop(sequences: Tensor, before: Number, after: int = 0) -> Tensor:
+    """Returns `[B, T, ...]` without the first `before` and the last `after` steps."""
+    # The gradient of a split takes a fraction of the time of that of an index. ONNX Runtime has no
+    # split of size -1 where T is unknown.
+    steps = sequences.shape[1]
+    if steps is None:
+        steps = tf.shape(sequences)[1]
+    sizes = [before, steps - before - after, *([after] if after else [])]
+    return tf.split(sequences, sizes, axis=1)[1]
+
+
 def take(values: Tensor, places: Any, axis: int = 0) -> Tensor:
     """Returns the slices along an axis at places, integers of any shape, each within the axis."""
     return tf.gather(values, places, axis=axis)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import keras
 from keras import ops
 
@@ -74,31 +72,28 @@ def take_steps(sequences: Tensor, needed: Steps) -> Tensor:
     """Returns the steps of `[B, T, C]` that are needed."""
     if needed is ALL:
         return sequences
+    if needed.every == 1:
+        return backend.crop(sequences, needed.begin)
     return sequences[:, needed.begin :: needed.every]
 
 
-def delay(padded: Tensor, width: int, steps: int) -> Tensor:
+def delay(padded: Tensor, width: int, steps: int, needed: Steps = ALL) -> Tensor:
     """Returns a sequence delayed by some steps, cut from its padded form.
 
     Args:
         padded: `[B, W + T, C]`, the past and the sequence.
         width: W, the length of the past.
         steps: the delay, 0 to W.
+        needed: the T' steps to return.
 
     Returns:
-        `[B, T, C]`; at step t the value of step t - steps.
+        `[B, T', C]`; at step t the value of step t - steps.
     """
-    end = time_steps(padded) - steps
-    return padded[:, width - steps : end]
+    return take_steps(backend.crop(padded, width - steps, steps), needed)
 
 
 def join_taps(
-    padded: Tensor,
-    width: int,
-    taps: int,
-    dilation: int,
-    *,
-    delay: Callable[[Tensor, int, int], Tensor] = delay,
+    padded: Tensor, width: int, taps: int, dilation: int, needed: Steps = ALL
 ) -> Tensor:
     """Returns what a causal convolution reads at each step, the oldest tap first.
 
@@ -107,13 +102,13 @@ def join_taps(
         width: W, at least (taps - 1) * dilation.
         taps: the number of taps, k.
         dilation: the distance between two taps, in steps.
-        delay: cuts a delayed sequence out; see the function of this name.
+        needed: the T' steps to read for.
 
     Returns:
-        `[B, T, k * C]`.
+        `[B, T', k * C]`.
     """
     delays = [tap * dilation for tap in reversed(range(taps))]
-    read = [delay(padded, width, steps) for steps in delays]
+    read = [delay(padded, width, steps, needed) for steps in delays]
     return backend.join(read, axis=2)
 
 
@@ -160,9 +155,5 @@ def causal_convolution(
     Returns:
         `[B, T', output channels]`.
     """
-
-    def delay_needed(padded: Tensor, width: int, steps: int) -> Tensor:
-        return take_steps(delay(padded, width, steps), needed)
-
-    taps = join_taps(padded, width, kernel.shape[0], dilation, delay=delay_needed)
+    taps = join_taps(padded, width, kernel.shape[0], dilation, needed)
     return multiply(taps, rows(kernel))

@@ -24,6 +24,7 @@ from keras_trellis.core.convolution import (
     zeros,
 )
 from keras_trellis.core.fixed_point import fixed_point
+from keras_trellis.core.injection import inject
 from keras_trellis.core.masks import Packing
 from keras_trellis.core.network import Network, Weights
 from keras_trellis.core.recurrence import Loop
@@ -94,7 +95,7 @@ def _begin(
     pasts: Sequence[State],
     solver: Solver,
 ) -> Turn:
-    addends = trellis.inject(network, weights, pad_left(left, inputs))
+    addends = inject(network, weights, inputs, left)
 
     def run_level(parameters: Any, phase: int, state: State) -> State:
         pasts, addends, weights = parameters

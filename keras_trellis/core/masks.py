@@ -2,8 +2,8 @@
 
 `pack` moves the valid steps of a row to its left, the network runs over them, and `unpack` moves
 the outputs back. This is exact, since the network is causal: no valid step reads a step to its
-right. So the network itself needs no mask. `packing_right` plans the other end, for what needs the
-last steps alone: there the steps that come first must be held at the initial state.
+right. So the network itself needs no mask. They move to the right for what needs the last steps
+alone: there the steps that come first must be held at the initial state.
 """
 
 from __future__ import annotations
@@ -79,51 +79,48 @@ class Packing(NamedTuple):
     """The plan by which `pack` moves the valid steps of each row.
 
     Attributes:
-        mask: the mask itself, bool `[B, T]`.
-        order: the step that moves to each place, the valid ones together, in order, int32 `[B, T]`.
+        source: for each place one more than the step that moves there, 0 where none does; the valid
+            ones stand together, in order, int32 `[B, T]`.
         seen: the number of packed steps up to and including the last one that is valid so far,
             int32 `[B, T]`; 0 before the first one.
         count: the number of valid steps, int32 `[B]`.
     """
 
-    mask: Tensor
-    order: Tensor
+    source: Tensor
     seen: Tensor
     count: Tensor
 
+    @property
+    def valid(self) -> Tensor:
+        """The mask of the packed steps, bool `[B, T]`."""
+        return self.source > 0
 
-def packing(mask: Tensor | None) -> Packing | None:
-    """Plans the packing for a mask `[B, T]`, true or non-zero at valid steps; None for no mask."""
+
+def packing(mask: Tensor | None, *, right: bool = False) -> Packing | None:
+    """Plans the packing for a mask.
+
+    Args:
+        mask: `[B, T]`, true or non-zero at valid steps; None where all are, which gives None.
+        right: whether all rows end together, rather than begin together.
+    """
     if mask is None:
         return None
-    mask = ops.cast(mask, "bool")
-    valid = ops.cast(mask, "int32")
-    count = _count(valid)
+    valid = ops.cast(ops.cast(mask, "bool"), "int32")
+    # With 64 bits JAX sums up integers of 32 bits in 64.
+    count = ops.cast(ops.sum(valid, axis=1), "int32")
     seen = ops.cumsum(valid, axis=1)
     skipped = ops.cumsum(1 - valid, axis=1)
-    after = ops.expand_dims(count, 1) + skipped
-    places = ops.where(mask, seen, after) - 1
-    order = backend.inverse_permutation(places)
-    return Packing(mask, order, seen, count)
-
-
-def packing_right(mask: Tensor) -> tuple[Packing, Tensor]:
-    """Plans a packing that moves the valid steps to the right: all rows end together.
-
-    Returns:
-        the plan, and the mask of the packed steps.
-    """
-    mask = ops.cast(mask, "bool")
-    valid = ops.cast(mask, "int32")
-    count = _count(valid)
-    seen = ops.cumsum(valid, axis=1)
-    skipped = ops.cumsum(1 - valid, axis=1)
-    masked = time_steps(valid) - ops.expand_dims(count, 1)  # these come first
-    after = masked + seen
-    places = ops.where(mask, after, skipped) - 1
-    order = backend.inverse_permutation(places)
-    plan = Packing(mask, order, where(seen > 0, after, 0), count)
-    return plan, backend.gather_steps(mask, order)
+    if right:
+        # The masked steps come first.
+        masked = time_steps(valid) - ops.expand_dims(count, 1)
+        after = where(valid > 0, masked + seen, skipped)
+        seen_packed = where(seen > 0, masked + seen, 0)
+    else:
+        after = where(valid > 0, seen, ops.expand_dims(count, 1) + skipped)
+        seen_packed = seen
+    order = backend.inverse_permutation(after - 1)
+    source = backend.gather_steps(valid * (seen + skipped), order)
+    return Packing(source, seen_packed, count)
 
 
 def planned(
@@ -132,18 +129,20 @@ def planned(
     """Plans the packing for the segments of a network: to the right where some steps are left out.
 
     Returns:
-        the plan, and the mask of steps that are packed to the right, `[B, T]`; else None.
+        the plan, and for steps that are packed to the right numbers above 0 where they are valid,
+        int32 `[B, T]`; else None.
     """
-    if mask is None or all(part.after == WHOLE for part in parts):
-        return packing(mask), None
-    return packing_right(mask)
+    right = any(part.after != WHOLE for part in parts)
+    plan = packing(mask, right=right)
+    return plan, plan.source if plan and right else None
 
 
 def valid_on(valid: Tensor | None, grid: Grid, steps: Number) -> Tensor | None:
     """Returns the mask of a grid's steps, `[B, T', 1]`; None where `planned` has none."""
     if valid is None:
         return None
-    return take_steps(valid[..., None], cut(WHOLE, grid, steps))
+    # As numbers: LiteRT splits no booleans.
+    return take_steps(ops.expand_dims(valid, -1), cut(WHOLE, grid, steps)) > 0
 
 
 def held(valid: Tensor | None, initial: State | None, state: State) -> State:
@@ -162,12 +161,6 @@ def held(valid: Tensor | None, initial: State | None, state: State) -> State:
     )
 
 
-def _count(valid: Tensor) -> Tensor:
-    """Returns the number of ones in each row of integers `[B, T]`, int32 `[B]`."""
-    # With 64 bits JAX sums up integers of 32 bits in 64.
-    return ops.cast(ops.sum(valid, axis=1), "int32")
-
-
 def zero_masked(sequences: Tensor, mask: Tensor) -> Tensor:
     """Sets the masked steps of `[B, T, C]` to zero, NaN included."""
     valid = ops.expand_dims(mask, -1)
@@ -178,8 +171,9 @@ def pack(sequences: Tensor, plan: Packing | None) -> Tensor:
     """Moves the valid steps of `[B, T, C]` together, and fills the rest with zeros."""
     if plan is None:
         return sequences
-    valid = zero_masked(sequences, plan.mask)
-    return backend.gather_steps(valid, plan.order)
+    # Zeros are read, and not chosen by `where`: tf2onnx multiplies, and NaN times 0 is NaN.
+    nothing = zero_rows(sequences, sequences.shape[-1])
+    return backend.gather_steps(_prepend(nothing, sequences), plan.source)
 
 
 def unpack(

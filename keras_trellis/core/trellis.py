@@ -7,8 +7,8 @@ the same, faster.
 from __future__ import annotations
 
 import functools
-from collections.abc import Collection, Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any, NamedTuple
 
 from keras import ops
 
@@ -22,48 +22,96 @@ from keras_trellis.core.convolution import (
     repeated,
     take_steps,
     time_steps,
-    zeros,
 )
+from keras_trellis.core.injection import Addends, inject
 from keras_trellis.core.network import Network, Weights, activate
-from keras_trellis.core.schedule import ALL, WHOLE, Steps, cut
+from keras_trellis.core.schedule import ALL, WHOLE, Segment, Steps, cut
 from keras_trellis.types import Cache, Number, State, Tensor
 
-Addends = dict[int, Tensor]
-"""The injected input of the levels by their dilation, `[B, T, blocks * units]`."""
 
-
-class _Levels(NamedTuple):
-    """What the levels of a segment share.
+class Levels(NamedTuple):
+    """The levels of a segment.
 
     Attributes:
         network: the network's shape.
-        weights: its weights.
-        addends: the injected input, at the steps that are computed.
-        initial: the state to the left of every level.
-        stride: how many time steps lie between two steps of the state below.
-        needed: the steps of it that are computed.
+        part: the segment.
+        reached: the steps that are computed, of those that the first level reads.
         valid: which of these are valid, see `masks.held`.
     """
 
     network: Network
-    weights: Weights
-    addends: Addends
-    initial: State
-    stride: int
-    needed: Steps
+    part: Segment
+    reached: Steps
     valid: Tensor | None
 
-    def advance(self, state: State, level: Number, phase: int) -> State:
-        """Returns the state of a level, from that of the level below."""
-        network = self.network
-        width = network.width(phase) // self.stride
-        left = [repeated(tensor, width) for tensor in self.initial]
-        padded = list(map(pad_left, left, state))
-        run = functools.partial(
-            run_level, network, phase=phase, stride=self.stride, needed=self.needed
-        )
-        state = backend.saving_products(run)(self.weights, self.addends, padded)
-        return masks.held(self.valid, self.initial, network.begun(state, level))
+
+class Carry(NamedTuple):
+    """What goes from level to level.
+
+    Attributes:
+        state: the state of the level below, each `[B, T', units]`.
+        addends: what joins the products.
+        initial: what stands to the left of every level, each `[B, units]`.
+        weights: the weights, as the method needs them.
+    """
+
+    state: State
+    addends: Addends
+    initial: State
+    weights: Any
+
+
+class Method(NamedTuple):
+    """How levels are run.
+
+    Attributes:
+        begin: from the network's shape, its weights, the sequences, what stands to the left of
+            every level or None, and the steps that each dilation needs, to a carry without a state.
+        climb: from the levels of a segment and what those below leave to what they leave.
+    """
+
+    begin: Callable[..., Carry]
+    climb: Callable[[Levels, Carry], Carry]
+
+
+def _begin(
+    network: Network,
+    weights: Weights,
+    inputs: Tensor,
+    initial: State | None,
+    needed: Mapping[int, Steps],
+) -> Carry:
+    addends = inject(network, weights, inputs, None, needed)
+    return Carry((), addends, initial or network.no_history(inputs), weights)
+
+
+def _climb(levels: Levels, carry: Carry, recompute: bool = False) -> Carry:
+    part = levels.part
+    state = ascent.ascend(
+        functools.partial(_advance, levels, carry),
+        carry.state,
+        part.first,
+        part.last,
+        levels.network.period,
+        recompute=recompute,
+    )
+    return carry._replace(state=state)
+
+
+def _advance(
+    levels: Levels, carry: Carry, state: State, level: Number, phase: int
+) -> State:
+    """Returns the state of a level, from that of the level below."""
+    network = levels.network
+    stride = levels.part.before.stride
+    width = network.width(phase) // stride
+    left = [repeated(tensor, width) for tensor in carry.initial]
+    padded = list(map(pad_left, left, state))
+    run = functools.partial(
+        run_level, network, phase=phase, stride=stride, needed=levels.reached
+    )
+    state = backend.saving_products(run)(carry.weights, carry.addends, padded)
+    return masks.held(levels.valid, carry.initial, network.begun(state, level))
 
 
 def trellis(
@@ -76,6 +124,7 @@ def trellis(
     stops: Collection[int] = (),
     num_outputs: Number | None = None,
     recompute: bool = False,
+    method: Method | None = None,
 ) -> tuple[list[Tensor], State]:
     """Runs all levels over whole sequences.
 
@@ -88,60 +137,51 @@ def trellis(
         stops: after how many levels to collect h.
         num_outputs: how many of the last steps to return of each collected h; None for all.
         recompute: whether to keep less for the gradient, and compute it again.
+        method: how levels are run, if not plainly.
 
     Returns:
         h after each stop, `[B, T, units]`, or `[B, num_outputs, units]`; the state of the top level
         at the last valid step, each `[B, units]`.
     """
+    method = method or Method(_begin, functools.partial(_climb, recompute=recompute))
     # JAX exports with a symbol as T, of which nothing is known: all steps are computed.
-    is_known = isinstance(sequences.shape[1], int)
+    is_symbol = not isinstance(sequences.shape[1], int | None)
     parts = network.segments(
-        sequences.shape[1], stops, num_outputs if is_known else None
+        sequences.shape[1], stops, None if is_symbol else num_outputs
     )
     plan, valid = masks.planned(mask, parts)
     inputs = masks.pack(sequences, plan)
     steps = time_steps(inputs)
-    initial = initial or network.no_history(inputs)
-    past = zeros(inputs, network.input_width, inputs.shape[-1])
     grids = network.injected_grids(parts)
     needed = {dilation: cut(WHOLE, grid, steps) for dilation, grid in grids.items()}
-    addends = inject(network, weights, pad_left(past, inputs), needed)
+    carry = method.begin(network, weights, inputs, initial, needed)
     grid = parts[0].before
-
     state = network.bottom(inputs, grid.size(steps))
     state = masks.held(masks.valid_on(valid, grid, steps), initial, state)
+    carry = carry._replace(state=state)
     collected = []
     for part in parts:
         reached = cut(grid, part.before, steps)
-        state = tuple(take_steps(tensor, reached) for tensor in state)
-        here = {
-            dilation: take_steps(
-                addends[dilation], cut(grids[dilation], part.after, steps)
-            )
-            for dilation in network.injected(part)
-        }
-        levels = _Levels(
-            network=network,
-            weights=weights,
-            addends=here,
-            initial=initial,
-            stride=part.before.stride,
-            needed=cut(part.before, part.after, steps),
-            valid=masks.valid_on(valid, part.after, steps),
+        state = tuple(take_steps(tensor, reached) for tensor in carry.state)
+        addends = dict(carry.addends)
+        for dilation in network.injected(part):
+            needed_here = cut(grids[dilation], part.after, steps)
+            addends[dilation] = take_steps(addends[dilation], needed_here)
+            grids[dilation] = part.after
+        levels = Levels(
+            network,
+            part,
+            cut(part.before, part.after, steps),
+            masks.valid_on(valid, part.after, steps),
         )
-        state = ascent.ascend(
-            levels.advance,
-            state,
-            part.first,
-            part.last,
-            network.period,
-            recompute=recompute,
-        )
+        carry = method.climb(levels, carry._replace(state=state, addends=addends))
         if part.last in stops:
-            collected.append(masks.unpack_last(state[0], plan, num_outputs))
+            collected.append(masks.unpack_last(carry.state[0], plan, num_outputs))
         grid = part.after
     # What is packed to the right ends with the last valid step, or else with what stands before.
-    return collected, masks.last_valid(state, plan if valid is None else None, initial)
+    ended = plan if valid is None else None
+    before = initial or network.no_history(inputs)
+    return collected, masks.last_valid(carry.state, ended, before)
 
 
 def stream(
@@ -165,7 +205,7 @@ def stream(
     """
     plan = masks.packing(mask)
     inputs = masks.pack(sequences, plan)
-    addends = inject(network, weights, pad_left(cache.inputs, inputs))
+    addends = inject(network, weights, inputs, cache.inputs)
     state = network.bottom(inputs, time_steps(inputs))
     pasts: list[State] = []
     for level in range(network.depth):
@@ -180,30 +220,6 @@ def stream(
     last = masks.last_valid(state, plan, cache.state)
     levels = caches.levels_of_pasts(network, pasts)
     return caches.finish_chunk(network, inputs, cache, plan, state[0], last, levels)
-
-
-def inject(
-    network: Network,
-    weights: Weights,
-    padded: Tensor,
-    needed: Mapping[int, Steps] | None = None,
-) -> Addends:
-    """Convolves the input, `[B, input_width + T, p]`, once for each dilation.
-
-    Args:
-        network: the network's shape.
-        weights: its weights.
-        padded: the input, and what stands to its left.
-        needed: for each dilation the steps to compute; None for all.
-    """
-    padded = masked(padded, weights.input_mask)
-    convolve = functools.partial(causal_convolution, padded, weights.kernel)
-    width = network.input_width
-    if needed is None:
-        needed = dict.fromkeys(network.cycle, ALL)
-    return {
-        dilation: convolve(dilation, width, each) for dilation, each in needed.items()
-    }
 
 
 def run_level(
@@ -236,7 +252,5 @@ def run_level(
         total = total + addends[network.dilation(phase)]
     if weights.bias is not None:
         total = total + weights.bias
-    shifted = tuple(
-        take_steps(delay(tensor, width, dilation), needed) for tensor in padded
-    )
+    shifted = tuple(delay(tensor, width, dilation, needed) for tensor in padded)
     return activate(network.gate, total, shifted)

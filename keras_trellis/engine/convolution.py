@@ -5,16 +5,18 @@ Among them that of the injected input: once for all levels that have the same di
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import functools
+import operator
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
 
 from keras_trellis.backend.tensorflow import multiply
-from keras_trellis.core import convolution
-from keras_trellis.core.convolution import masked, pad_left, rows, time_steps
+from keras_trellis.core import injection
+from keras_trellis.core.convolution import masked, rows
 from keras_trellis.core.network import Network, Weights
-from keras_trellis.core.schedule import ALL, Steps
+from keras_trellis.core.schedule import Steps
 from keras_trellis.types import Tensor
 
 Addends = dict[int, Tensor]
@@ -24,47 +26,8 @@ That is the injected input and the bias, `[B, T, blocks * units]`; for 0, the le
 does not enter, the bias alone, if any.
 """
 
-
-def delay(padded: Tensor, width: int, steps: int) -> Tensor:
-    """Returns a sequence delayed by some steps, as `core.convolution.delay`."""
-    # The gradient of a split takes a fraction of the time of that of an index. ONNX Runtime has no
-    # split of size -1 where T is unknown.
-    length = time_steps(padded) - width
-    sizes = [width - steps, length, steps]
-    _, delayed, _ = tf.split(padded, sizes, axis=1)
-    return delayed
-
-
-def take_steps(sequences: Tensor, needed: Steps) -> Tensor:
-    """Returns the steps of `[B, T, C]` that are needed, as `core.convolution.take_steps`."""
-    if needed is ALL:
-        return sequences
-    begin, every = needed
-    if every > 1:
-        return sequences[:, begin::every]
-    # As in `delay`.
-    sizes = [begin, time_steps(sequences) - begin]
-    _, rest = tf.split(sequences, sizes, axis=1)
-    return rest
-
-
-def join_taps(
-    padded: Tensor, width: int, taps: int, dilation: int, needed: Steps = ALL
-) -> Tensor:
-    """As `core.convolution.join_taps`, at the T' steps needed: `[B, T', k * C]`."""
-
-    def delay_needed(padded: Tensor, width: int, steps: int) -> Tensor:
-        return take_steps(delay(padded, width, steps), needed)
-
-    return convolution.join_taps(padded, width, taps, dilation, delay=delay_needed)
-
-
-def strided_convolution(
-    padded: Tensor, kernel: Tensor, dilation: int, width: int, needed: Steps
-) -> Tensor:
-    """As `core.convolution.causal_convolution`, at the T' steps needed: `[B, T', C']`."""
-    taps = join_taps(padded, width, kernel.shape[0], dilation, needed)
-    return multiply(taps, rows(kernel))
+# From so many steps times channels on XLA compiles parts of a training step.
+_STEP_UNITS = 16_000
 
 
 @tf.custom_gradient
@@ -91,34 +54,25 @@ def inject(
     network: Network,
     weights: Weights,
     sequences: Tensor,
-    past: Tensor,
+    past: Tensor | None,
     needed: Mapping[int, Steps] | None = None,
     *,
     training: bool = False,
 ) -> Addends:
-    """Returns what joins the products.
+    """Returns what joins the products; see `core.injection.inject`.
 
-    Args:
-        network: the network's shape.
-        weights: its weights.
-        sequences: `[B, T, p]`.
-        past: what stands to its left, `[B, input_width, p]`.
-        needed: for each dilation the steps to compute; None for all.
-        training: as for `whole.run`.
+    `training` is what it is for `whole.run`.
     """
-    padded = pad_left(past, sequences)
-    padded = masked(padded, weights.input_mask)
-    kernel = weights.kernel
     bias = weights.bias
-    width = network.input_width
-    if needed is None:
-        needed = dict.fromkeys(network.cycle, ALL)
-    addends = {}
-    for dilation, steps in needed.items():
-        injected = strided_convolution(padded, kernel, dilation, width, steps)
-        if bias is not None:
-            injected = _biased(injected, bias) if training else injected + bias
-        addends[dilation] = injected
+    add: Callable = _biased if training else operator.add
+    run: Callable = functools.partial
+    if training and pays(sequences, network.units):
+        run = compiled
+    addends = injection.inject(
+        *(network, weights, sequences, past, needed),
+        biased=lambda injected: injected if bias is None else add(injected, bias),
+        run=run,
+    )
     return addends | _without_input(network, bias)
 
 
@@ -126,6 +80,26 @@ def _without_input(network: Network, bias: Tensor | None) -> Addends:
     if bias is None or network.inject_every == 1:
         return {}
     return {0: bias}
+
+
+def pays(sequences: Tensor, units: int) -> bool:
+    """Returns whether to compile what stands between the products of a training step.
+
+    XLA takes a second or two for each new shape. It is used in graphs alone, where the number of
+    steps is known, and where sequences and channels are so many that the steps soon repay it.
+    """
+    steps = sequences.shape[1]
+    if steps is None or tf.executing_eagerly():
+        return False
+    return steps * units >= _STEP_UNITS
+
+
+# One function each, so that XLA compiles once for all levels.
+@functools.lru_cache(maxsize=256)
+def compiled(function: Callable, *static: Any) -> Callable:
+    """Returns a function of tensors that XLA compiles, with its first arguments."""
+    function = functools.partial(function, *static)
+    return tf.function(function, jit_compile=True, autograph=False)
 
 
 def inject_step(

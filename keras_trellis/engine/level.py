@@ -16,24 +16,24 @@ import tensorflow as tf
 from keras_trellis.backend.tensorflow import multiply
 from keras_trellis.core.convolution import (
     at_least_float32,
+    delay,
+    join_taps,
     masked,
     pad_left,
     rows,
+    take_steps,
     time_steps,
     zeros,
 )
 from keras_trellis.core.network import Gate, Weights
 from keras_trellis.core.schedule import ALL, Steps
 from keras_trellis.engine.convolution import (
-    delay,
-    join_taps,
+    compiled,
+    pays,
     sum_steps,
-    take_steps,
 )
 from keras_trellis.types import State, Tensor
 
-# From so many steps times channels on XLA compiles parts of a training step.
-_STEP_UNITS = 16_000
 # A second derivative would miss that the rounded kernel depends on the kernel.
 _ROUNDED = "gradients of gradients are not there in mixed precision"
 
@@ -136,7 +136,7 @@ def _trained(gate: Gate, reach: Reach, hidden: HiddenKernel) -> Callable[..., An
     """Returns what `tf.custom_gradient` makes the map of one level of."""
 
     def apply(kernel: Tensor, past: State, state: State, addend: Tensor) -> Any:
-        run = _compiled if _pays(state[0]) else functools.partial
+        run = compiled if pays(state[0], state[0].shape[-1]) else functools.partial
         read = run(_read, reach)
         matrix = hidden._replace(kernel=kernel).matrix
         taps = read(past, state, hidden.mask)
@@ -171,25 +171,6 @@ def _trained(gate: Gate, reach: Reach, hidden: HiddenKernel) -> Callable[..., An
     return apply
 
 
-def _pays(sequences: Tensor) -> bool:
-    """Returns whether to compile what stands between the products of a training step.
-
-    XLA takes a second or two for each new shape. It is used in graphs alone, where the number of
-    steps is known, and where sequences and channels are so many that the steps soon repay it.
-    """
-    _, steps, units = sequences.shape
-    if steps is None or tf.executing_eagerly():
-        return False
-    return steps * units >= _STEP_UNITS
-
-
-# One function each, so that XLA compiles once for all levels.
-@functools.lru_cache(maxsize=256)
-def _compiled(function: Callable, *static: Any) -> Callable:
-    function = functools.partial(function, *static)
-    return tf.function(function, jit_compile=True, autograph=False)
-
-
 def _total(
     reach: Reach, taps: Tensor, matrix: Tensor, state: State, addend: Tensor
 ) -> Tensor:
@@ -219,8 +200,7 @@ def _shift(reach: Reach, past: State, state: State) -> State:
     shifted = []
     for left, tensor in zip(past, state, strict=True):
         padded = pad_left(left, tensor)
-        delayed = delay(padded, left.shape[1], reach.dilation)
-        shifted.append(take_steps(delayed, reach.needed))
+        shifted.append(delay(padded, left.shape[1], reach.dilation, reach.needed))
     return tuple(shifted)
 
 

@@ -215,5 +215,5 @@ def _push(
     pushed = tf.gather(padded, places, axis=1)
     if plan is None:
         return pushed
-    valid = tf.expand_dims(plan.mask, -1)
+    valid = tf.expand_dims(plan.valid, -1)
     return tf.where(valid, pushed, levels)

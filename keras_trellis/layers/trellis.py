@@ -108,8 +108,7 @@ class TrellisLayer(TrellisBase):
             that halves the memory once more: it then hardly grows with the number of steps. The
             results are the same.
         return_sequences: whether to return the output of every step or of the last one. For the
-            last one a level computes only the steps that it depends on. On TensorFlow it computes
-            all steps of a masked series outside of training.
+            last one a level computes only the steps that it depends on.
         return_state: whether to return the states too. A decoder, or the next window in training,
             can begin from them. They do not continue a sequence exactly; the cache does.
         stateful: whether a batch goes on, exactly, where the one before it stopped. Needs a

@@ -283,10 +283,10 @@ class TensorizedLSTM(GatedRNN):
         training: bool,
     ) -> tuple[Tensor, State]:
         """Returns the outputs in their places, and the state before the further steps."""
-        plan = None
-        if valid is not None:
-            # All rows end together, so that the further steps follow for all at once.
-            plan, valid = masks.packing_right(valid)
+        # All rows end together, so that the further steps follow for all at once.
+        plan = masks.packing(valid, right=True)
+        if plan is not None:
+            valid = plan.valid
             packed = [masks.pack(swapped(tensor), plan) for tensor in now]
             now = tuple(map(swapped, packed))
         outputs, after = super()._run(recurrent, now, valid, state, training)

@@ -14,6 +14,8 @@ assert_close = functools.partial(nests.assert_close, tolerance=1e-10)
 
 P, UNITS = 3, 6
 DEPTHS = st.integers(1, 5)
+WIDTHS = st.sampled_from([P, P, 20])
+"""Channels of the input: few, or so many that all dilations share the products of the taps."""
 
 
 @st.composite
@@ -37,17 +39,17 @@ def tensor(*shape, seed, scale=1.0):
     return tf.constant(scale * np.random.default_rng(seed).normal(size=shape))
 
 
-def weights_of(network, batch, use_bias=True, drops=True):
+def weights_of(network, batch, use_bias=True, drops=True, width=P):
     """Weights in float64, and with `drops` the masks of a call with dropout."""
     channels = network.channels
     bias = tensor(channels, seed=3) if use_bias else None
     input_mask = state_mask = None
     if drops:
         rng = np.random.default_rng(4)
-        input_mask = tf.constant(1.25 * (rng.random((batch, 1, P)) < 0.8))
+        input_mask = tf.constant(1.25 * (rng.random((batch, 1, width)) < 0.8))
         state_mask = tf.constant(1.25 * (rng.random((batch, 1, UNITS)) < 0.8))
     return Weights(
-        tensor(network.input_taps, P, channels, seed=1, scale=0.4),
+        tensor(network.input_taps, width, channels, seed=1, scale=0.4),
         tensor(network.kernel_size, UNITS, channels, seed=2, scale=0.4),
         bias,
         input_mask,

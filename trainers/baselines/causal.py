@@ -12,10 +12,10 @@ from keras_trellis.core import masks, schedule
 from keras_trellis.core.convolution import (
     last_steps,
     pad_left,
+    take_steps,
     time_steps,
 )
 from keras_trellis.core.schedule import Grid
-from keras_trellis.engine.convolution import take_steps
 from keras_trellis.layers.hooks import Pass
 from keras_trellis.layers.inputs import check_not_stateful, count_outputs
 from keras_trellis.layers.sequence import SequenceLayer, deserialized, serialized

@@ -10,9 +10,13 @@ import keras
 import tensorflow as tf
 
 from keras_trellis.core import schedule
-from keras_trellis.core.convolution import causal_convolution, pad_left, zeros
+from keras_trellis.core.convolution import (
+    causal_convolution,
+    pad_left,
+    take_steps,
+    zeros,
+)
 from keras_trellis.core.schedule import Grid, Steps
-from keras_trellis.engine.convolution import strided_convolution, take_steps
 from keras_trellis.types import Number, Tensor
 from trainers.baselines.causal import DroppingBlock
 
@@ -147,7 +151,7 @@ class TemporalBlock(DroppingBlock):
         """Returns the steps that are kept of what `_convolve` returns."""
         kernel, bias = self._weights(place, padded)
         if dilation > 1:  # TensorFlow has no convolution with a dilation and a stride
-            return strided_convolution(padded, kernel, dilation, width, cut) + bias
+            return causal_convolution(padded, kernel, dilation, width, cut) + bias
         # Forwards and backwards it takes a fifth of the time of joined taps of which half are kept.
         padded = take_steps(padded, Steps(cut.begin, 1))
         return tf.nn.conv1d(padded, kernel, cut.every, "VALID") + bias

@@ -10,6 +10,7 @@ import tensorflow as tf
 from keras_trellis.core.trellis import trellis
 from tests import numpy_reference
 from tests.keras_trellis.networks import (
+    WIDTHS,
     P,
     assert_close,
     draw_mask,
@@ -50,10 +51,11 @@ def row_alone(network, weights, sequences, initial, row):
     masked=st.booleans(),
     use_bias=st.booleans(),
     drops=st.booleans(),
+    width=WIDTHS,
 )
-def test_equations(network, batch, steps, carried, masked, use_bias, drops):
-    weights = weights_of(network, batch, use_bias, drops)
-    sequences = tensor(batch, steps, P, seed=6).numpy()
+def test_equations(network, batch, steps, carried, masked, use_bias, drops, width):
+    weights = weights_of(network, batch, use_bias, drops, width)
+    sequences = tensor(batch, steps, width, seed=6).numpy()
     initial = state_of(network, batch)
     if not carried:
         initial = tuple(map(tf.zeros_like, initial))

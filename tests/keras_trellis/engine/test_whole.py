@@ -15,9 +15,10 @@ import keras_trellis
 from keras_trellis.core import caches, gates
 from keras_trellis.core.network import Network, Weights
 from keras_trellis.core.trellis import trellis
-from keras_trellis.engine import level, streaming, tiles, whole
+from keras_trellis.engine import convolution, streaming, tiles, whole
 from tests import nests
 from tests.keras_trellis.networks import (
+    WIDTHS,
     P,
     assert_close,
     draw_mask,
@@ -40,10 +41,21 @@ from tests.keras_trellis.networks import (
     training=st.booleans(),
     recompute=st.booleans(),
     graph=st.sampled_from([False, False, True]),
+    width=WIDTHS,
     data=st.data(),
 )
 def test_whole_sequences(
-    network, steps, carried, masked, use_bias, drops, training, recompute, graph, data
+    network,
+    steps,
+    carried,
+    masked,
+    use_bias,
+    drops,
+    training,
+    recompute,
+    graph,
+    width,
+    data,
 ):
     # The last output alone has a way of its own.
     num_outputs = data.draw(
@@ -51,10 +63,8 @@ def test_whole_sequences(
     )
     num_outputs = num_outputs if num_outputs is None else min(num_outputs, steps)
     stops = data.draw(st.sets(st.integers(1, network.depth)), "stops") | {network.depth}
-    weights, sequences = (
-        weights_of(network, 3, use_bias, drops),
-        tensor(3, steps, P, seed=6),
-    )
+    weights = weights_of(network, 3, use_bias, drops, width)
+    sequences = tensor(3, steps, width, seed=6)
     initial = state_of(network, 3) if carried else None
     mask = draw_mask(3, steps) if masked else None
     inputs = (weights, sequences, initial)
@@ -88,11 +98,13 @@ def test_whole_sequences(
     tile=st.integers(1, 4),
     masked=st.booleans(),
     graph=st.sampled_from([False, False, True]),
+    width=WIDTHS,
     data=st.data(),
 )
-def test_tiles_of_time(network, steps, tile, masked, graph, data):
+def test_tiles_of_time(network, steps, tile, masked, graph, width, data):
     stops = data.draw(st.sets(st.integers(1, network.depth)), "stops") | {network.depth}
-    inputs = weights_of(network, 3), tensor(3, steps, P, seed=6), state_of(network, 3)
+    sequences = tensor(3, steps, width, seed=6)
+    inputs = weights_of(network, 3, width=width), sequences, state_of(network, 3)
     mask = draw_mask(3, steps) if masked else None
 
     def plain(*inputs):
@@ -196,12 +208,14 @@ def test_tiles_are_chosen_by_shape(depth, dilations, steps, num_outputs, pays):
     steps=st.integers(1, 9),
     masked=st.booleans(),
     training=st.booleans(),
+    width=WIDTHS,
     data=st.data(),
 )
-def test_chunks_of_a_stream(network, steps, masked, training, data):
+def test_chunks_of_a_stream(network, steps, masked, training, width, data):
     single_steps = st.just(list(range(1, steps)))
     cuts = sorted(data.draw(single_steps | st.lists(st.integers(0, steps), max_size=3)))
-    weights, sequences = weights_of(network, 3), tensor(3, steps, P, seed=6)
+    weights = weights_of(network, 3, width=width)
+    sequences = tensor(3, steps, width, seed=6)
     initial = state_of(network, 3)
     mask = draw_mask(3, steps) if masked else tf.ones([3, steps], tf.bool)
 
@@ -212,7 +226,7 @@ def test_chunks_of_a_stream(network, steps, masked, training, data):
         return collected[0], states
 
     def chunks(weights, sequences, initial):
-        cache, outputs = caches.begin(network, P, initial), []
+        cache, outputs = caches.begin(network, width, initial), []
         for start, end in itertools.pairwise([0, *cuts, steps]):
             chunk_mask = mask[:, start:end] if masked else None
             chunk, cache = streaming.run(
@@ -255,7 +269,7 @@ def test_a_masked_step_leaves_the_cache_of_its_row_untouched(steps):
 
 def test_compiled_parts_change_nothing(monkeypatch):
     """Nor does a training step's XLA leave its place: nothing of it is there without training."""
-    monkeypatch.setattr(level, "_STEP_UNITS", 0)
+    monkeypatch.setattr(convolution, "_STEP_UNITS", 0)
     network = hypothesis.find(
         networks(), lambda each: each.depth == 3 and each.kernel_size == 2
     )
