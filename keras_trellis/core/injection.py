@@ -90,7 +90,8 @@ def _shares_taps(
         return False
     read = 1.0  # steps, for each step of the input
     if past is not None:
-        read = 1 + network.input_width / steps if steps else math.inf
+        is_known = isinstance(steps, int) and steps > 0  # JAX exports with symbols
+        read = 1 + network.input_width / steps if is_known else math.inf
     added = _ADDED_CHANNELS if network.input_taps > 1 else 0
     return len(needed) * (channels - added) > read * channels
 
