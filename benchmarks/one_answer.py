@@ -5,7 +5,7 @@
 
 One answer to a series, with a mask and without one, and all answers. In each case the layer of this
 checkout, that of the other one and a rival take turns. What is not installed is left out; a line
-says so. `docs/results/speed.md` has the table.
+says so. `docs/notes/benchmarks.md` has the table.
 """
 
 import functools
