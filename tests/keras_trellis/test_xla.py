@@ -8,7 +8,7 @@ import pytest
 import tensorflow as tf
 
 import keras_trellis
-from keras_trellis.engine import level
+from keras_trellis.engine import convolution
 
 BATCH, CHANNELS = 2, 3
 TOLERANCE = {"float32": 2e-5, "mixed_bfloat16": 0.1}
@@ -17,7 +17,7 @@ TOLERANCE = {"float32": 2e-5, "mixed_bfloat16": 0.1}
 @pytest.fixture
 def compiled_parts(monkeypatch):
     """Has parts of the smallest training step compiled."""
-    monkeypatch.setattr(level, "_STEP_UNITS", 0)
+    monkeypatch.setattr(convolution, "_STEP_UNITS", 0)
 
 
 @st.composite
