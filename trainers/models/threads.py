@@ -1,11 +1,11 @@
-"""Calls in a thread of their own, which goes with what it keeps for itself."""
+"""Calls a function in a thread of its own. What is kept for each thread goes with it."""
 
 import _thread
 import sys
 from collections.abc import Callable
 from typing import Any
 
-_SECONDS = 1.0  # between two looks at a thread
+_SECONDS = 10.0  # between two looks at a thread; more than any takes to begin
 
 
 def call(function: Callable[..., Any], *arguments: Any) -> Any:
@@ -35,8 +35,11 @@ def call(function: Callable[..., Any], *arguments: Any) -> Any:
     thread = _thread.start_new_thread(run, ())
     while not ended.acquire(timeout=_SECONDS):
         # A public function, whatever its name: the frames of all threads.
-        if thread not in sys._current_frames() and not ended.acquire(blocking=False):
-            raise MemoryError("a thread found no memory to begin with")
+        if thread in sys._current_frames():
+            continue
+        if ended.acquire(blocking=False):  # since the last look
+            break
+        raise MemoryError("a thread found no memory to begin with")
     if errors:
         raise errors[0]
     if not results:

@@ -1,6 +1,9 @@
 """Calls in threads of their own."""
 
+import sys
 import textwrap
+import threading
+import time
 
 import pytest
 
@@ -51,6 +54,19 @@ def test_what_a_function_does_its_caller_gets():
     assert threads.call(divmod, 7, 2) == (3, 1)
     with pytest.raises(ZeroDivisionError):
         threads.call(divmod, 7, 0)
+
+
+def test_a_thread_that_ends_while_it_is_looked_for_has_its_result(monkeypatch):
+    looked_for = threading.Event()
+
+    def no_frames():
+        looked_for.set()
+        time.sleep(0.5)  # it ends meanwhile
+        return {}
+
+    monkeypatch.setattr(threads, "_SECONDS", 0.01)
+    monkeypatch.setattr(sys, "_current_frames", no_frames)
+    assert threads.call(looked_for.wait, 5)
 
 
 def test_a_thread_without_memory_is_not_waited_for(forks):
