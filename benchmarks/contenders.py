@@ -53,19 +53,20 @@ def trellis(
         recompute=recompute,
     )
 
-    mask = _mask(sizes)
+    arguments = mask_argument(sizes) | {"discard": sizes.discard}
 
     def run_layer(sequences, training):
-        return layer(sequences, mask=mask, training=training, discard=sizes.discard)
+        return layer(sequences, training=training, **arguments)
 
     return _keras(layer, run_layer, sizes, sizes.receptive_field)
 
 
-def _mask(sizes):
+def mask_argument(sizes: Sizes) -> dict[str, Any]:
+    """Returns what a layer is called with for the mask of the sizes; nothing without one."""
     import keras
 
     mask = sizes.mask()
-    return None if mask is None else keras.ops.convert_to_tensor(mask)
+    return {} if mask is None else {"mask": keras.ops.convert_to_tensor(mask)}
 
 
 def unmasked(sizes: Sizes) -> Contender:
@@ -156,7 +157,7 @@ def tcn_dilations(steps: int) -> list[int]:
 
 def _sliced(layer, sizes):
     """Returns a function of the layer's outputs that the loss takes."""
-    arguments = {} if (mask := _mask(sizes)) is None else {"mask": mask}
+    arguments = mask_argument(sizes)
     return lambda sequences, training: layer(sequences, training=training, **arguments)[
         :, sizes.discard :
     ]

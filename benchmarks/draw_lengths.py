@@ -20,7 +20,7 @@ from benchmarks.length_contenders import CONTENDERS
 from docs import palette
 
 FOLDER = Path(palette.__file__).parent / "benchmarks"
-TASKS = ("answer", "outputs", "stream")  # a mask changes too little to be seen
+PANELS = ("answer", "outputs", "stream")  # a mask changes too little to be seen
 # Legible at 390 pixels, on a page of any colour: text and axes are grey.
 WIDTH, HEIGHT = 3.9, 8.6
 STYLES: dict[str, dict[str, Any]] = {
@@ -38,9 +38,9 @@ STYLES: dict[str, dict[str, Any]] = {
 def draw(rows: Sequence[lengths.Row], channels: int) -> Figure:
     """Returns the picture of the rows of a number of channels: time over length, a panel a task."""
     figure = Figure(figsize=(WIDTH, HEIGHT), layout="constrained")
-    panels = figure.subplots(len(TASKS), sharex=True)
+    panels = figure.subplots(len(PANELS), sharex=True)
     of_channels = [row for row in rows if row["channels"] == str(channels)]
-    for axes, task in zip(panels, TASKS, strict=True):
+    for axes, task in zip(panels, PANELS, strict=True):
         _draw_task(axes, [row for row in of_channels if row["task"] == task])
         axes.set_title(lengths.TITLES[task], fontsize=10, color=palette.TEXT)
     panels[-1].set_xlabel("time steps", color=palette.TEXT)

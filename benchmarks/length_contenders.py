@@ -199,9 +199,7 @@ def _training(layer: Any, case: Case, compiled: bool) -> Callable[[], Any]:
     import tensorflow as tf
 
     variables = [variable.value for variable in layer.trainable_variables]
-
-    mask = case.sizes.mask()
-    masked = {} if mask is None else {"mask": tf.constant(mask)}
+    masked = contenders.mask_argument(case.sizes)
 
     def mean_square(sequences: Any) -> Any:
         return tf.reduce_mean(tf.square(layer(sequences, training=True, **masked)))

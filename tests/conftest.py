@@ -84,11 +84,11 @@ SLOW = (
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Marks the tests of `SLOW`."""
+    folders = tuple(f"{each}/" for each in SLOW)
     for item in items:
         path = item.path.relative_to(ROOT / "tests").as_posix()
         name = f"{path}::{item.name.partition('[')[0]}"
-        folders = [f"{each}/" for each in SLOW]
-        if path in SLOW or name in SLOW or path.startswith(tuple(folders)):
+        if path in SLOW or name in SLOW or path.startswith(folders):
             item.add_marker("slow")
 
 

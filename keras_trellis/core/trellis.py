@@ -25,7 +25,7 @@ from keras_trellis.core.convolution import (
 )
 from keras_trellis.core.injection import Addends, inject
 from keras_trellis.core.network import Network, Weights, activate
-from keras_trellis.core.schedule import ALL, WHOLE, Segment, Steps, cut
+from keras_trellis.core.schedule import ALL, WHOLE, Grid, Segment, Steps, cut
 from keras_trellis.types import Cache, Number, State, Tensor
 
 
@@ -161,20 +161,14 @@ def trellis(
     carry = carry._replace(state=state)
     collected = []
     for part in parts:
-        reached = cut(grid, part.before, steps)
-        state = tuple(take_steps(tensor, reached) for tensor in carry.state)
-        addends = dict(carry.addends)
-        for dilation in network.injected(part):
-            needed_here = cut(grids[dilation], part.after, steps)
-            addends[dilation] = take_steps(addends[dilation], needed_here)
-            grids[dilation] = part.after
+        carry = _narrowed(network, carry, part, grid, grids, steps)
         levels = Levels(
             network,
             part,
             cut(part.before, part.after, steps),
             masks.valid_on(valid, part.after, steps),
         )
-        carry = method.climb(levels, carry._replace(state=state, addends=addends))
+        carry = method.climb(levels, carry)
         if part.last in stops:
             collected.append(masks.unpack_last(carry.state[0], plan, num_outputs))
         grid = part.after
@@ -182,6 +176,34 @@ def trellis(
     ended = plan if valid is None else None
     before = initial or network.no_history(inputs)
     return collected, masks.last_valid(carry.state, ended, before)
+
+
+def _narrowed(
+    network: Network,
+    carry: Carry,
+    part: Segment,
+    grid: Grid,
+    grids: dict[int, Grid],
+    steps: Number,
+) -> Carry:
+    """Leaves out the steps that a segment and those above it no longer need.
+
+    Args:
+        network: the network's shape.
+        carry: what goes from level to level.
+        part: the segment.
+        grid: the steps of the carry's state.
+        grids: the steps of the carry's addends, which are brought up to date.
+        steps: T.
+    """
+    reached = cut(grid, part.before, steps)
+    state = tuple(take_steps(tensor, reached) for tensor in carry.state)
+    addends = dict(carry.addends)
+    for dilation in network.injected(part):
+        needed = cut(grids[dilation], part.after, steps)
+        addends[dilation] = take_steps(addends[dilation], needed)
+        grids[dilation] = part.after
+    return carry._replace(state=state, addends=addends)
 
 
 def stream(

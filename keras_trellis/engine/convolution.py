@@ -1,6 +1,6 @@
-"""Convolutions as `keras_trellis.core.convolution` has them, in TensorFlow's fastest form.
+"""The injected input in TensorFlow, of whole sequences and of single steps.
 
-Among them that of the injected input: once for all levels that have the same dilation.
+And what decides which parts of a training step XLA compiles.
 """
 
 from __future__ import annotations

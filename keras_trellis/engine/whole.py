@@ -53,12 +53,12 @@ def run(
     recompute = recompute and training
     if recompute and tiles.pay(network, sequences, num_outputs):
         return tiles.run(network, weights, sequences, initial, mask, stops, num_outputs)
-    climb: Callable = ascend
+    loop: Callable = ascend
     if recompute:
-        climb = functools.partial(ascend_recomputing, network)
+        loop = functools.partial(ascend_recomputing, network)
     method = Method(
         functools.partial(_begin, training),
-        functools.partial(_climb, weights.state_mask, training, climb),
+        functools.partial(_climb, weights.state_mask, training, loop),
     )
     return trellis(
         *(network, weights, sequences, initial, mask),
@@ -89,7 +89,7 @@ def _begin(
 
 
 def _climb(
-    mask: Tensor | None, training: bool, ascend: Callable, levels: Levels, carry: Carry
+    mask: Tensor | None, training: bool, loop: Callable, levels: Levels, carry: Carry
 ) -> Carry:
     """Runs the levels of a segment; the first one alone if it is unlike those of the loop."""
     network, part, *_, valid = levels
@@ -102,7 +102,7 @@ def _climb(
         )
         first += 1
     advance = functools.partial(_advance, levels, mask, training)
-    carry = ascend(advance, carry, first=first, last=part.last, period=network.period)
+    carry = loop(advance, carry, first=first, last=part.last, period=network.period)
     state = network.begun(carry.state, part.last - 1)
     return carry._replace(state=masks.held(valid, carry.initial, state))
 
