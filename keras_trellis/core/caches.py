@@ -10,13 +10,7 @@ import keras
 from keras import ops
 
 from keras_trellis.core import masks
-from keras_trellis.core.convolution import (
-    pad_left,
-    repeated,
-    time_steps,
-    where,
-    zeros,
-)
+from keras_trellis.core.convolution import pad_left, repeated, time_steps, where, zeros
 from keras_trellis.core.masks import Packing
 from keras_trellis.core.network import Network
 from keras_trellis.types import Cache, State, Tensor

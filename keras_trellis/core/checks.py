@@ -58,12 +58,7 @@ def sizes(tensor: Tensor) -> list[Any]:
     return list(ops.shape(tensor))
 
 
-def with_shape(
-    name: str,
-    tensor: Any,
-    wanted: Sizes,
-    expected: str,
-) -> Tensor:
+def with_shape(name: str, tensor: Any, wanted: Sizes, expected: str) -> Tensor:
     """Returns a tensor once its shape is checked.
 
     Args:
@@ -90,12 +85,7 @@ def _needed(shape: Sequence[int | None], static: Sequence[int | None]) -> list:
     return [size for size, wanted in pairs if wanted is not None]
 
 
-def with_known_shape(
-    name: str,
-    tensor: Any,
-    wanted: Sizes,
-    expected: str,
-) -> Tensor:
+def with_known_shape(name: str, tensor: Any, wanted: Sizes, expected: str) -> Tensor:
     """As `with_shape`, but checks only the sizes that are known; so it adds nothing to a graph.
 
     Raises:
@@ -127,12 +117,7 @@ def compatible(
     return all(None in pair or pair[0] == pair[1] for pair in pairs)
 
 
-def within(
-    name: str,
-    ids: Tensor,
-    size: int,
-    what: str = "the vocabulary",
-) -> Tensor:
+def within(name: str, ids: Tensor, size: int, what: str = "the vocabulary") -> Tensor:
     """Returns integers once they are checked to be in [0, size).
 
     Raises:
@@ -149,11 +134,7 @@ def within(
     return backend.verified(ids, holds, message, least, "to", most)
 
 
-def require(
-    holds: Tensor,
-    message: str,
-    value: Tensor,
-) -> None:
+def require(holds: Tensor, message: str, value: Tensor) -> None:
     """Raises an error with a message and a value unless something holds."""
     backend.verified(value, holds, message, value)
 

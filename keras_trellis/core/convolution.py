@@ -12,25 +12,26 @@ from keras_trellis.types import Number, Tensor
 
 def time_steps(sequences: Tensor) -> Number:
     """Returns T of `[B, T, C]`."""
-    return _size(sequences, 1)
+    return axis_size(sequences, 1)
 
 
-def _size(sequences: Tensor, axis: int) -> Number:
-    known = sequences.shape[axis]
+def axis_size(tensor: Tensor, axis: int) -> Number:
+    """Returns the size of an axis, as an integer if it is known."""
+    known = tensor.shape[axis]
     if known is None:
-        return ops.shape(sequences)[axis]
+        return ops.shape(tensor)[axis]
     return known
 
 
 def zeros(sequences: Tensor, steps: Number, channels: int) -> Tensor:
     """Returns zeros `[B, steps, channels]` for sequences `[B, ...]`."""
-    batch_size = _size(sequences, 0)
+    batch_size = axis_size(sequences, 0)
     return ops.zeros([batch_size, steps, channels], sequences.dtype)
 
 
 def zero_rows(sequences: Tensor, channels: int) -> Tensor:
     """Returns zeros `[B, channels]` for sequences `[B, ...]`."""
-    batch_size = _size(sequences, 0)
+    batch_size = axis_size(sequences, 0)
     return ops.zeros([batch_size, channels], sequences.dtype)
 
 

@@ -46,9 +46,12 @@ class LSTMGate(Gate):
         write, keep, candidate, read = blocks
         _, cell = shifted_state
         retained = self.recurrent_activation(keep) * cell
-        written = self.recurrent_activation(write) * self.activation(candidate)
+        written = self.recurrent_activation(write) * self._proposed(candidate)
         cell = retained + written
         return self.recurrent_activation(read) * self.activation(cell), cell
+
+    def _proposed(self, candidate: Tensor) -> Tensor:
+        return self.activation(candidate)
 
 
 @keras.saving.register_keras_serializable("keras_trellis")
@@ -116,7 +119,7 @@ class IRCGRUGate(Gate):
 
 
 @keras.saving.register_keras_serializable("keras_trellis")
-class IRCLSTMGate(Gate):
+class IRCLSTMGate(LSTMGate):
     """The gate of an IRC-LSTM, with blocks i, f, c, o: an LSTM's whose candidate is linear.
 
     c' = sigmoid(f) c_{t-d} + sigmoid(i) a;  h' = sigmoid(o) tanh(c'); Kuo et al. 2020,
@@ -124,17 +127,9 @@ class IRCLSTMGate(Gate):
     """
 
     name = "irc_lstm"
-    blocks = 4
-    states = 2
-    forget_block = 1
 
-    def step(self, blocks: Sequence[Tensor], shifted_state: State) -> State:
-        """Returns (h, c)."""
-        write, keep, candidate, read = blocks
-        _, cell = shifted_state
-        retained = self.recurrent_activation(keep) * cell
-        cell = retained + self.recurrent_activation(write) * candidate
-        return self.recurrent_activation(read) * self.activation(cell), cell
+    def _proposed(self, candidate: Tensor) -> Tensor:
+        return candidate
 
 
 @keras.saving.register_keras_serializable("keras_trellis")

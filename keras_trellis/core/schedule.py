@@ -2,6 +2,10 @@
 
 Where only the last outputs are needed, the nearer a level is to the top, the fewer steps it has
 to compute. The levels are cut into segments, each of which computes the steps of one grid.
+
+It does not cover what depends on every step: a network of infinite depth, whose steps settle
+together, and stacks and cells that run over time. Where JAX exports with a symbol as T, and where
+the number of outputs is a tensor, all steps are computed.
 """
 
 from __future__ import annotations

@@ -17,13 +17,7 @@ from typing import NamedTuple
 from keras import ops
 
 from keras_trellis.core import masks, recurrence
-from keras_trellis.core.convolution import (
-    masked,
-    multiply,
-    swapped,
-    time_steps,
-    zeros,
-)
+from keras_trellis.core.convolution import masked, multiply, swapped, time_steps, zeros
 from keras_trellis.core.gates import Gate
 from keras_trellis.core.masks import Packing
 from keras_trellis.core.network import Network, Weights, activate
@@ -150,45 +144,34 @@ def _valid(sequences: Tensor, time: Number, plan: Packing | None) -> Tensor:
 
 def _groups(network: Network, weights: Weights) -> list[Layer]:
     """Returns each group as a layer."""
-    blocks = network.gate.blocks
     groups = network.groups
-    units = network.units // groups
-    dtype = weights.kernel.dtype
-    recurrent_kernel = ops.cast(weights.recurrent_kernel, dtype)
-    hidden = ops.unstack(recurrent_kernel)
-    # The channels of a block are those of all groups.
-    kernel_shape = [-1, blocks, network.injected_groups, units]
-    kernel = ops.reshape(weights.kernel, kernel_shape)
-    bias = weights.bias
-    if bias is not None:
-        bias = ops.reshape(bias, [blocks, groups, units])
-    state_mask = weights.state_mask
-    drops = [None] * groups
-    if state_mask is not None:
-        drops = ops.split(state_mask[:, 0], groups, axis=-1)
-    shape = [-1, blocks * units]
+    hidden = ops.unstack(ops.cast(weights.recurrent_kernel, weights.kernel.dtype))
+    entering = _by_group(network, weights.kernel[0], network.injected_groups)
+    nothing: list = [None] * groups
+    biases = drops = nothing
+    if weights.bias is not None:
+        biases = _by_group(network, weights.bias, groups)
+    if weights.state_mask is not None:
+        drops = ops.split(weights.state_mask[:, 0], groups, axis=-1)
     layers = []
     for group in range(groups):
-        kernels = []
-        read_masks: list[Tensor | None] = []
-        if group:
-            kernels.append(hidden[groups + group - 1])
-            read_masks.append(drops[group - 1])
-        if group < network.injected_groups:
-            kernels.append(ops.reshape(kernel[:, :, group], shape))
-            read_masks.append(None)
-        group_bias = None
-        if bias is not None:
-            group_bias = ops.reshape(bias[:, group], [-1])
-        layer = Layer(
-            tuple(kernels),
-            hidden[group],
-            group_bias,
-            tuple(read_masks),
-            drops[group],
+        # What each reads of the group before it and, where it does, of the input.
+        below = [hidden[groups + group - 1]] if group else []
+        kernels = (*below, *entering[group : group + 1])
+        read_masks = (*drops[group - 1 : group], None)[: len(kernels)]
+        layers.append(
+            Layer(kernels, hidden[group], biases[group], read_masks, drops[group])
         )
-        layers.append(layer)
     return layers
+
+
+def _by_group(network: Network, tensor: Tensor, groups: int) -> list[Tensor]:
+    """Cuts `[..., blocks * channels]`, where the channels of a block are those of all groups."""
+    *before, channels = tensor.shape
+    blocks = network.gate.blocks
+    cut = ops.reshape(tensor, [*before, blocks, groups, channels // blocks // groups])
+    shape = [*before, channels // groups]
+    return [ops.reshape(part, shape) for part in ops.unstack(cut, axis=-2)]
 
 
 def _entering(layer: Layer, read: State) -> Tensor:

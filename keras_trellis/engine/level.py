@@ -27,11 +27,7 @@ from keras_trellis.core.convolution import (
 )
 from keras_trellis.core.network import Gate, Weights
 from keras_trellis.core.schedule import ALL, Steps
-from keras_trellis.engine.convolution import (
-    compiled,
-    pays,
-    sum_steps,
-)
+from keras_trellis.engine.convolution import compiled, pays, sum_steps
 from keras_trellis.types import State, Tensor
 
 # A second derivative would miss that the rounded kernel depends on the kernel.

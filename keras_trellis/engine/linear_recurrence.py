@@ -19,7 +19,8 @@ from typing import Any
 
 import tensorflow as tf
 
-from keras_trellis.engine.recurrence import empty_array, num_steps, time_loop
+from keras_trellis.core.convolution import axis_size
+from keras_trellis.engine.recurrence import empty_array, time_loop
 from keras_trellis.types import Number, Tensor
 
 # Blocks pay from so many steps on, and up to so many numbers in h, B * n. With more the memory is
@@ -92,8 +93,8 @@ def block_size(steps: Number, channels: Number) -> Number:
 
 def _run(factors: Tensor, addends: Tensor, first: Tensor, backwards: bool) -> Tensor:
     """Returns what `solve` does, without its gradient."""
-    steps = num_steps([factors])
-    size = block_size(steps, _size(first, 0) * _size(first, 1))
+    steps = axis_size(factors, 0)
+    size = block_size(steps, axis_size(first, 0) * axis_size(first, 1))
     if isinstance(size, int) and size == 1:
         return _states(factors, addends, first, backwards)
     # What is missing of the last block to be read comes after all steps.
@@ -113,7 +114,7 @@ def _run(factors: Tensor, addends: Tensor, first: Tensor, backwards: bool) -> Te
 
 def _states(factors: Tensor, addends: Tensor, first: Tensor, backwards: bool) -> Tensor:
     """Returns h after each step, along the first axis, by a loop over it."""
-    steps = num_steps([factors])
+    steps = axis_size(factors, 0)
 
     def turn(time: Tensor, state: Tensor, written: tf.TensorArray) -> tuple:
         place = steps - 1 - time if backwards else time
@@ -129,7 +130,7 @@ def _as_steps(
     factors: Tensor, addends: Tensor, backwards: bool
 ) -> tuple[Tensor, Tensor]:
     """Returns F and X of each block, `[blocks, B, n]`, of blocks `[size, blocks, B, n]`."""
-    steps = num_steps([factors])
+    steps = axis_size(factors, 0)
 
     def turn(time: Tensor, product: Tensor, state: Tensor) -> tuple:
         factor = factors[steps - 1 - time if backwards else time]
@@ -151,13 +152,7 @@ def _shifted(sequence: Tensor, first: Tensor, backwards: bool) -> Tensor:
 
 def _cut(sequence: Tensor, size: Number) -> Tensor:
     """Returns blocks of consecutive steps, `[size, blocks, B, n]`."""
-    rows, channels = _size(sequence, 1), _size(sequence, 2)
-    count = num_steps([sequence]) // size
+    rows, channels = axis_size(sequence, 1), axis_size(sequence, 2)
+    count = axis_size(sequence, 0) // size
     blocks = tf.reshape(sequence, [count, size, rows, channels])
     return tf.transpose(blocks, [1, 0, 2, 3])
-
-
-def _size(tensor: Tensor, axis: int) -> Number:
-    """Returns a size, as an integer if it is known."""
-    known = tensor.shape[axis]
-    return tf.shape(tensor)[axis] if known is None else known

@@ -16,14 +16,8 @@ from typing import Any, NamedTuple, TypeAlias
 import tensorflow as tf
 
 from keras_trellis.backend.tensorflow import with_static_shape
-from keras_trellis.core.convolution import rows
-from keras_trellis.core.recurrence import (
-    Reads,
-    Recurrent,
-    Step,
-    plain_reads,
-    unrolled,
-)
+from keras_trellis.core.convolution import axis_size, rows
+from keras_trellis.core.recurrence import Reads, Recurrent, Step, plain_reads, unrolled
 from keras_trellis.types import Number, State, Tensor
 
 Tensors: TypeAlias = list[Tensor]
@@ -106,7 +100,7 @@ def _forward(
     keep: bool,
 ) -> tuple[Tensor, State, Tensors, Tensors]:
     """Returns the outputs, the last state and, if kept, all states and products."""
-    steps = num_steps(inputs)
+    steps = axis_size(inputs[0], 0)
     dtype = state[-1].dtype
     batch_size = inputs[0].shape[1]
     shapes = [[batch_size, units]]
@@ -152,7 +146,7 @@ def _backward(
     by_last: State,
 ) -> Iterable[Tensor | None]:
     """Returns the gradients of matrices, vectors, inputs and the first state."""
-    steps = num_steps(residuals.inputs)
+    steps = axis_size(residuals.inputs[0], 0)
     read = tf.nest.map_structure(reader, residuals)
     upstream = reader(by_outputs)
     moving = [tensor.dtype.is_floating for tensor in residuals.inputs]  # a mask is not
@@ -195,7 +189,7 @@ def _gradient_arrays(
     shapes = [tensor.shape[1:] for tensor in tensors]
     batch_rows = recurrent.rows(by_outputs.shape[1])
     shapes += [[batch_rows, matrix.shape[0]] for matrix in recurrent.matrices]
-    steps = num_steps(residuals.inputs)
+    steps = axis_size(residuals.inputs[0], 0)
     return [empty_array(steps, shape, by_outputs.dtype) for shape in shapes]
 
 
@@ -281,14 +275,6 @@ def time_loop(turns: Number, turn: Callable[..., tuple], start: tuple) -> tuple:
     )
 
 
-def num_steps(sequences: Sequence[Tensor]) -> Number:
-    """Returns the length of sequences `[T, ...]`, as an integer if it is known."""
-    known = sequences[0].shape[0]
-    if known is None:
-        return tf.shape(sequences[0])[0]
-    return known
-
-
 def empty_array(size: Number, shape: Any, dtype: tf.DType) -> tf.TensorArray:
     """Returns an empty array of elements of a shape."""
     return tf.TensorArray(dtype, size=size, element_shape=shape)
@@ -296,8 +282,7 @@ def empty_array(size: Number, shape: Any, dtype: tf.DType) -> tf.TensorArray:
 
 def reader(sequence: Tensor) -> tf.TensorArray:
     """Returns an array of what stands along the first dimension."""
-    steps = num_steps([sequence])
-    empty = empty_array(steps, sequence.shape[1:], sequence.dtype)
+    empty = empty_array(axis_size(sequence, 0), sequence.shape[1:], sequence.dtype)
     return empty.unstack(sequence)
 
 
