@@ -5,9 +5,11 @@ r"""Changes the sources a little, one place at a time, and asks the tests whethe
 
 A mutant is one change of a file: a comparison turned, a number one higher, two arguments swapped, a
 statement removed. Each is tried in a process of its own, by the tests of `COVER`; the first that
-fails kills it, and stands beside it in the table from then on, so that it is asked first. A mutant
-that computes what the source does is `equivalent`, with a reason that a person has written. The
-command ends with status 1 if a mutant survives or is gone, or if more than a tenth are equivalent.
+fails kills it, and stands beside it in the table from then on, so that it is asked first. With
+`--lines=FILE` only the tests that reach its lines try it, the shortest first; which these are is in
+the file, or is found out and written to it, in some twenty minutes. A mutant that computes what the
+source does is `equivalent`, with a reason that a person has written. The command ends with status 1
+if a mutant survives or is gone, or if more than a tenth are equivalent.
 
 It needs a system with `fork`: a process that has imported TensorFlow tries a mutant in seconds.
 """
@@ -21,6 +23,8 @@ import dataclasses
 import gc
 import importlib
 import io
+import json
+import math
 import os
 import random
 import shutil
@@ -29,8 +33,9 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).parents[1]
 TABLE = Path(__file__).with_name("mutants.csv")
@@ -67,6 +72,11 @@ COVER: Mapping[str, Sequence[str]] = {
         f"{_LIBRARY}/test_as_keras_rnn.py",
         "tests/contract/test_unseen_steps.py",
     ),
+    "keras_trellis/layers/inputs": (
+        _LAYER,
+        "tests/contract/test_decoding.py",
+        "tests/contract/test_unseen_steps.py",
+    ),
     "keras_trellis/layers/recurrent": (_GATED,),
     "keras_trellis/models/": (
         _MODEL,
@@ -78,6 +88,7 @@ COVER: Mapping[str, Sequence[str]] = {
     "keras_trellis/models/streamed/": (
         f"{_LIBRARY}/models/test_streamed.py",
         "tests/contract/test_streamed.py",
+        "tests/formats/test_streamed.py",
     ),
     "keras_trellis/serving/": (
         f"{_SERVING}/test_slots.py",
@@ -231,10 +242,15 @@ def places(file: str, source: str) -> list[_Place]:
 
 def mutated(mutant: Mutant, source: str) -> str | None:
     """Returns a source with a mutant's change; None if it has no such place any more."""
-    for place in places(mutant.file, source):
-        if dataclasses.replace(mutant, verdict="", by="") == place.mutant:
-            return _applied(place, source)
-    return None
+    place = _place(mutant, source)
+    return None if place is None else _applied(place, source)
+
+
+def _place(mutant: Mutant, source: str) -> _Place | None:
+    wanted = dataclasses.replace(mutant, verdict="", by="")
+    return next(
+        (place for place in places(mutant.file, source) if place.mutant == wanted), None
+    )
 
 
 def _applied(place: _Place, source: str) -> str:
@@ -347,19 +363,19 @@ class _Lane:
     """A copy of the repository, in which one mutant after the other is tried."""
 
     def __init__(self, folder: Path) -> None:
-        self._tree = folder / "tree"
+        self.tree = folder / "tree"
         self._temporary = folder / "tmp"
         self._output = folder / "output"
         listed = subprocess.check_output(["git", "ls-files", "-z"], cwd=ROOT, text=True)
         for file in filter(None, listed.split("\0")):
             if (ROOT / file).is_file():
-                (self._tree / file).parent.mkdir(parents=True, exist_ok=True)
-                shutil.copy2(ROOT / file, self._tree / file)
+                (self.tree / file).parent.mkdir(parents=True, exist_ok=True)
+                shutil.copy2(ROOT / file, self.tree / file)
         shared = ROOT.parent / "shared"
         if shared.is_dir():
             (folder / "shared").symlink_to(shared)
         self._began = 0.0
-        self._failed = self._process = -1
+        self._told = self._process = -1
         self.mutant: Mutant | None = None
 
     def begin(self, mutant: Mutant, tests: Sequence[str]) -> bool:
@@ -368,22 +384,32 @@ class _Lane:
         changed = mutated(mutant, source)
         if changed is None:
             return False
-        (self._tree / mutant.file).write_text(changed)
-        self.mutant, self._began = mutant, time.monotonic()
-        self._failed, failed = os.pipe()
+        (self.tree / mutant.file).write_text(changed)
+        self.mutant = mutant
+        self.run(["-x", *tests], _Told)
+        return True
+
+    def run(
+        self, arguments: Sequence[str], plugin: Callable[[int, Path], object]
+    ) -> None:
+        """Begins to run pytest, in a fork, with a plugin of a pipe's end and the tree."""
+        self._began = time.monotonic()
+        self._told, told = os.pipe()
         sys.stdout.flush()
         self._process = os.fork()
         if self._process == 0:
             status = 99
             try:
-                status = self._run(tests, failed)
+                status = self._run(arguments, plugin, told)
             finally:
                 os._exit(status)
-        os.close(failed)
-        return True
+        os.close(told)
 
-    def ended(self, seconds: float) -> tuple[str, str] | None:
-        """Returns the verdict on the mutant and its test; None while it is being tried."""
+    def told(self, seconds: float) -> tuple[list[str], int | None] | None:
+        """Returns what the plugin said, and the exit status, None if it took too long.
+
+        Returns None while the tests run.
+        """
         process, status = os.waitpid(self._process, os.WNOHANG)
         is_late = not process and time.monotonic() - self._began > seconds
         if not process and not is_late:
@@ -392,46 +418,56 @@ class _Lane:
             os.killpg(self._process, signal.SIGKILL)
         if is_late:
             os.waitpid(self._process, 0)
-        with open(self._failed) as pipe:
+        with open(self._told) as pipe:
             lines = pipe.read().splitlines()
-        assert self.mutant is not None
-        shutil.copy2(ROOT / self.mutant.file, self._tree / self.mutant.file)
         shutil.rmtree(self._temporary, ignore_errors=True)
+        return lines, None if is_late else os.waitstatus_to_exitcode(status)
+
+    def ended(self, seconds: float) -> tuple[str, str] | None:
+        """Returns the verdict on the mutant and its test; None while it is being tried."""
+        told = self.told(seconds)
+        if told is None:
+            return None
+        lines, status = told
+        assert self.mutant is not None
+        shutil.copy2(ROOT / self.mutant.file, self.tree / self.mutant.file)
         for line in lines:
             if line.startswith("failed "):
                 return "killed", line.removeprefix("failed ")
         _, began, test = lines[-1].split(" ", 2) if lines else ("", self._began, "")
-        if is_late:
+        if status is None:
             hangs = time.monotonic() - float(began) > seconds / 2
             return ("killed", test) if hangs and test else ("survived", "too slow")
-        if os.waitstatus_to_exitcode(status) == 0:
+        if status == 0:
             return "survived", ""
-        return "killed", test or tests_of(self.mutant.file)[
-            0
-        ]  # it, or its import, crashes
+        # It, or its import, crashes.
+        return "killed", test or tests_of(self.mutant.file)[0]
 
-    def _run(self, tests: Sequence[str], failed: int) -> int:
-        """Runs tests in this process, which is a fork; returns pytest's status."""
+    def _run(
+        self, arguments: Sequence[str], plugin: Callable[[int, Path], object], told: int
+    ) -> int:
+        """Runs pytest in this process, which is a fork; returns its status."""
         os.setsid()
         with open(self._output, "wb") as output, open(os.devnull, "rb") as nothing:
             for number, file in ((0, nothing), (1, output), (2, output)):
                 os.dup2(file.fileno(), number)
         sys.stdout = io.TextIOWrapper(os.fdopen(1, "wb", closefd=False))
         sys.stderr = sys.stdout
-        os.chdir(self._tree)
-        sys.path.insert(0, str(self._tree))
-        os.environ["PYTHONPATH"] = str(self._tree)
+        os.chdir(self.tree)
+        sys.path.insert(0, str(self.tree))
+        os.environ["PYTHONPATH"] = str(self.tree)
         import pytest
 
-        arguments = ["-x", "-q", "-p", "no:cacheprovider", "-p", "no:xdist"]
-        arguments.append(f"--basetemp={self._temporary}")
-        return int(pytest.main([*arguments, *tests], plugins=[_Told(failed)]))
+        flags = ["-q", "-p", "no:cacheprovider", "-p", "no:xdist"]
+        flags.append(f"--basetemp={self._temporary}")
+        plugins = [plugin(told, self.tree)]
+        return int(pytest.main([*flags, *arguments], plugins=plugins))
 
 
 class _Told:
     """Tells through a pipe which test has begun, and which has failed."""
 
-    def __init__(self, pipe: int) -> None:
+    def __init__(self, pipe: int, tree: Path) -> None:
         self._pipe = pipe
 
     def pytest_runtest_logstart(self, nodeid: str) -> None:
@@ -440,6 +476,43 @@ class _Told:
     def pytest_runtest_logreport(self, report: object) -> None:
         if getattr(report, "failed", False):
             os.write(self._pipe, f"failed {getattr(report, 'nodeid', '')}\n".encode())
+
+
+class _Reached:
+    """Writes down which lines each test reaches that passes, and how long it takes."""
+
+    def __init__(self, _: int, tree: Path) -> None:
+        import coverage
+
+        self._tree = tree
+        self._seconds: collections.Counter[str] = collections.Counter()
+        self._others: set[str] = set()
+        sources = sorted({key.partition("/")[0] for key in COVER})
+        self._coverage = coverage.Coverage(
+            data_file=None, config_file=False, source=sources
+        )
+        self._coverage.start()
+
+    def pytest_runtest_logstart(self, nodeid: str) -> None:
+        self._coverage.switch_context(nodeid)
+
+    def pytest_runtest_logreport(self, report: Any) -> None:
+        self._seconds[report.nodeid] += report.duration
+        if not report.passed:
+            self._others.add(report.nodeid)
+
+    def pytest_sessionfinish(self) -> None:
+        self._coverage.stop()
+        data = self._coverage.get_data()
+        passed = {*self._seconds} - self._others
+        lines: dict[str, dict[str, list[int]]] = {test: {} for test in passed}
+        for measured in data.measured_files():
+            file = Path(measured).relative_to(self._tree).as_posix()
+            for line, tests in data.contexts_by_lineno(measured).items():
+                for test in passed.intersection(tests):
+                    lines[test].setdefault(file, []).append(line)
+        found = {test: [self._seconds[test], lines[test]] for test in passed}
+        (self._tree / "reached").write_text(json.dumps(found))
 
 
 def _read() -> list[Mutant]:
@@ -459,7 +532,11 @@ def _write(mutants: Sequence[Mutant]) -> None:
 
 
 def _try(
-    mutants: list[Mutant], chosen: Sequence[int], lanes: int, seconds: float
+    mutants: list[Mutant],
+    chosen: Sequence[int],
+    lanes: int,
+    seconds: float,
+    lines: Path | None = None,
 ) -> None:
     """Tries some mutants, and notes what came of each."""
     for name in _IMPORTS:
@@ -470,12 +547,17 @@ def _try(
     at_work: dict[_Lane, int] = {}
     with tempfile.TemporaryDirectory() as folder:
         free = [_Lane(Path(folder) / f"{lane}") for lane in range(lanes)]
+        reached: _ByTest = {}
+        if lines is not None:
+            files = {mutants[index].file for index in waiting}
+            reached = _reached(files, lines, free)
         while waiting or at_work:
             while waiting and free:
                 index, lane = waiting.pop(0), free.pop()
                 mutant = mutants[index]
                 killer = [mutant.by] if mutant.verdict == "killed" else []
-                if lane.begin(mutant, [*killer, *tests_of(mutant.file)]):
+                tests = _reaching(mutant, reached) or tests_of(mutant.file)
+                if lane.begin(mutant, [*killer, *tests]):
                     at_work[lane] = index
                 else:
                     free.append(lane)
@@ -485,6 +567,59 @@ def _try(
                 if (end := lane.ended(seconds)) is not None:
                     free.append(lane)
                     _note(mutants, at_work.pop(lane), *end)
+
+
+_ByTest = dict[str, list[Any]]
+"""For each test how many seconds it takes, and which lines of each file it reaches."""
+
+
+def _reached(files: Collection[str], table: Path, lanes: Sequence[_Lane]) -> _ByTest:
+    """Returns what the tests that may cover some files reach.
+
+    Args:
+        files: the files.
+        table: what was found before, by test file; what it lacks is added.
+        lanes: where tests run, all free.
+    """
+    known = json.loads(table.read_text()) if table.exists() else {}
+    wanted = sorted({test for file in files for test in tests_of(file)})
+    waiting = [test for test in wanted if test not in known]
+    free, at_work = list(lanes), dict[_Lane, str]()
+    while waiting or at_work:
+        while waiting and free:
+            lane = free.pop()
+            at_work[lane] = waiting.pop(0)
+            (lane.tree / "reached").unlink(missing_ok=True)
+            lane.run([at_work[lane]], _Reached)
+        time.sleep(0.05)
+        for lane in list(at_work):
+            if lane.told(math.inf) is not None:
+                free.append(lane)
+                known[at_work.pop(lane)] = json.loads(
+                    (lane.tree / "reached").read_text()
+                )
+                table.write_text(json.dumps(known))
+                print(f"{len(waiting) + len(at_work)} test files left", flush=True)
+    return {test: found for file in wanted for test, found in known[file].items()}
+
+
+def _reaching(mutant: Mutant, reached: _ByTest) -> list[str]:
+    """Returns the tests that reach a mutant's lines, the shortest first."""
+    source = (ROOT / mutant.file).read_text()
+    place = _place(mutant, source)
+    if place is None:
+        return []
+    begin, end = (
+        source.encode().count(b"\n", 0, offset) + 1
+        for offset in (place.begin, place.end)
+    )
+    lines = range(begin, end + 1)
+    found = [
+        (seconds, test)
+        for test, (seconds, by_file) in reached.items()
+        if any(line in lines for line in by_file.get(mutant.file, ()))
+    ]
+    return [test for _, test in sorted(found)]
 
 
 def _note(mutants: list[Mutant], index: int, verdict: str, by: str) -> None:
@@ -522,6 +657,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--only", default="", help="the beginning of the files to try")
     parser.add_argument("--lanes", type=int, default=2, help="how many at a time")
     parser.add_argument("--seconds", type=float, default=300, help="for each mutant")
+    parser.add_argument("--lines", type=Path, help="which tests reach which lines")
     parser.add_argument("--untried", action="store_true", help="those without verdict")
     options = parser.parse_args(arguments)
     if options.draw is not None:
@@ -536,7 +672,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if mutant.file.startswith(options.only)
         and not (options.untried and mutant.verdict)
     ]
-    _try(mutants, chosen, options.lanes, options.seconds)
+    _try(mutants, chosen, options.lanes, options.seconds, options.lines)
     print(summary(mutants))
     return int(not is_good(mutants))
 

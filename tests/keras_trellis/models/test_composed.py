@@ -186,3 +186,24 @@ def test_a_layer_without_inner_levels_has_no_auxiliary_loss(layer, message):
         TrellisLM(V, layer, **how, auxiliary_from="top")
     with pytest.raises(ValueError, match=r"`depth` must be None.*depth=1"):
         TrellisLM(V, layer, embedding_units=E).loss_terms(IDS, IDS, depth=1)
+
+
+class Levels(Mean):
+    """A layer of a user's own that returns the outputs of inner levels, from the bottom."""
+
+    def call(
+        self,
+        sequences,
+        initial_state=None,
+        mask=None,
+        training=False,
+        auxiliary_every=None,
+    ):
+        return super().call(sequences, initial_state, mask, training)
+
+
+def test_only_a_layer_that_can_count_from_the_top_is_asked_to():
+    how = dict(embedding_units=E, auxiliary_every=2, auxiliary_weight=0.1)
+    assert TrellisLM(V, Levels(), **how).auxiliary_every == 2
+    with pytest.raises(ValueError, match=r"`auxiliary_from` must be 'bottom'.*'top'"):
+        TrellisLM(V, Levels(), **how, auxiliary_from="top")

@@ -88,6 +88,35 @@ def test_the_order_has_each_example_once():
     assert len(orders) == 6
 
 
+def hashed(number, key):
+    """The mixing of SplitMix64, on integers of 64 bits with a sign."""
+
+    def signed(value):
+        return (value + 2**63) % 2**64 - 2**63
+
+    mixed = signed((number + key) * -0x61C8864680B583EB)
+    for distance in (30, 27, 31):
+        mixed = signed((mixed ^ mixed >> distance) * -0x40A7B892E31B1A47)
+    return mixed >> 1
+
+
+@few
+@given(st.data(), SEEDS)
+def test_the_order_of_a_seed_stays(data, seed):
+    """A run that goes on by another release reads the same examples."""
+    algorithm = data.draw(
+        st.sampled_from([algorithms.addition(3), algorithms.memorization(4, 9)])
+    )
+    place = data.draw(st.integers(0, algorithm.examples - 1))
+    sizes = algorithm.sizes
+    pair = [place % sizes[0], place // sizes[0]]
+    for turn in range(4):
+        at = turn % 2
+        pair[at] = (pair[at] + hashed(pair[1 - at], 4 * seed + turn)) % sizes[at]
+    found = algorithm.pairs(tf.constant([place], "int64"), seed)
+    assert [int(each[0]) for each in found] == pair
+
+
 def test_each_symbol_is_drawn_as_often_in_each_place():
     for algorithm, symbols in (
         (algorithms.addition(15), 10),

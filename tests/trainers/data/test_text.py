@@ -29,6 +29,18 @@ def test_equals_reading_lines_whatever_the_block(content, block, tmp_path_factor
         assert _read(path) == expected
 
 
+@given(
+    content=st.lists(PIECES.filter(lambda piece: "\r" not in piece)).map("".join),
+    block=st.integers(1, 8),
+)
+def test_the_first_block_may_end_within_a_character(content, block, tmp_path_factory):
+    path = tmp_path_factory.mktemp("text") / "file.txt"
+    path.write_bytes(content.encode())
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(text, "_BLOCK_BYTES", block)
+        text.check(path)
+
+
 def test_byte_order_mark_is_no_part_of_the_first_word(tmp_path):
     path = tmp_path / "file.txt"
     path.write_bytes("\ufeffone two".encode())
