@@ -604,7 +604,12 @@ def _reached(files: Collection[str], table: Path, lanes: Sequence[_Lane]) -> _By
 
 
 def _reaching(mutant: Mutant, reached: _ByTest) -> list[str]:
-    """Returns the tests that reach a mutant's lines, the shortest first."""
+    """Returns the tests that reach a mutant's lines, the shortest first.
+
+    None for lines of a module itself, which run when it is imported.
+    """
+    if not mutant.scope:
+        return []
     source = (ROOT / mutant.file).read_text()
     place = _place(mutant, source)
     if place is None:

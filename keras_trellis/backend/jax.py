@@ -1,4 +1,4 @@
-"""JAX: masks by draws of Keras's generator, checks of values that are known."""
+"""JAX: masks that are TensorFlow's, checks of values that are known."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import numpy as np
 from jax import numpy as jnp
 
 from keras_trellis.backend.jax_fixed_point import fixed_point as fixed_point
+from keras_trellis.backend.jax_random import dropout_mask as dropout_mask
 from keras_trellis.backend.shared import *  # noqa: F403
 from keras_trellis.types import Tensor
 
@@ -290,6 +291,11 @@ def verified(tensor: Tensor, holds: Any, message: str, *data: Any) -> Any:
     if not holds:
         raise ValueError(" ".join([message, *map(str, data)]))
     return tensor
+
+
+def next_seed(seed_generator: keras.random.SeedGenerator) -> Tensor:
+    """Advances the generator and returns a seed, int32 `[2]`."""
+    return jnp.asarray(seed_generator.next()).astype("int32")
 
 
 def row_seeds(number: int | None, rows: int) -> Tensor:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import keras
@@ -99,30 +99,3 @@ def num_replicas() -> int:
 def replica_sum(value: Any) -> Any:
     """Returns the value, which is that of all devices."""
     return value
-
-
-def next_seed(
-    seed_generator: keras.random.SeedGenerator,
-) -> keras.random.SeedGenerator:
-    """Returns the generator, of which each mask is a draw."""
-    return seed_generator
-
-
-def dropout_mask(
-    seed: keras.random.SeedGenerator,
-    name: str,
-    rate: float,
-    shape: Sequence[int],
-    dtype: Any,
-) -> Any:
-    """Returns a mask of inverted dropout: 0 with probability `rate`, else 1 / (1 - rate).
-
-    Args:
-        seed: the generator, which is advanced.
-        name: the name of the random stream, which decides nothing here.
-        rate: the probability of a zero, in [0, 1).
-        shape: the mask's shape.
-        dtype: the mask's type.
-    """
-    is_retained = keras.random.uniform(shape, seed=seed) >= rate
-    return ops.cast(is_retained, dtype) / ops.cast(1 - rate, dtype)

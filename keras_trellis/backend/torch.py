@@ -242,3 +242,30 @@ def row_bits(seeds: Tensor, numbers: Tensor, count: int) -> Tensor:
         generator = np.random.Generator(np.random.Philox(sequence))
         bits.append(generator.integers(2**32, size=count))
     return ops.convert_to_tensor(np.stack(bits), dtype="int64")
+
+
+def next_seed(
+    seed_generator: keras.random.SeedGenerator,
+) -> keras.random.SeedGenerator:
+    """Returns the generator, of which each mask is a draw."""
+    return seed_generator
+
+
+def dropout_mask(
+    seed: keras.random.SeedGenerator,
+    name: str,
+    rate: float,
+    shape: Sequence[int],
+    dtype: Any,
+) -> Any:
+    """Returns a mask of inverted dropout: 0 with probability `rate`, else 1 / (1 - rate).
+
+    Args:
+        seed: the generator, which is advanced.
+        name: the name of the random stream, which decides nothing here.
+        rate: the probability of a zero, in [0, 1).
+        shape: the mask's shape.
+        dtype: the mask's type.
+    """
+    is_retained = keras.random.uniform(shape, seed=seed) >= rate
+    return ops.cast(is_retained, dtype) / ops.cast(1 - rate, dtype)

@@ -1,7 +1,7 @@
 """Dropout masks as values: a layer draws them once a call and passes them on.
 
-On TensorFlow a mask is a function of a call's seed and of a name. On the other backends it is one
-draw of the layer's generator, so that masks may differ between backends.
+On TensorFlow and JAX a mask is a function of a call's seed and of a name, the same one. On torch it
+is one draw of the layer's generator.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def generator_for(seed: int | None, *rates: float) -> keras.random.SeedGenerator
 
 
 def next_seed(seed_generator: keras.random.SeedGenerator) -> Any:
-    """Returns what the masks of one call are made from; on TensorFlow a seed, int32 `[2]`."""
+    """Returns what the masks of one call are made from: a seed, int32 `[2]`; torch's generator."""
     return backend.next_seed(seed_generator)
 
 

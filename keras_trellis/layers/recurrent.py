@@ -219,7 +219,7 @@ def _check(layers: list[Any]) -> None:
     for layer in layers:
         _check_dtype(layers[0].dtype_policy, layer)
         for name in MEANINGLESS:
-            if getattr(layer, name, False):
+            if getattr(layer, name):
                 raise ValueError(
                     f"`layers` must have {name}=False. Received: {layer!r}"
                 )

@@ -5,9 +5,12 @@ import functools
 import keras
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from keras import ops
 
 from keras_trellis import EquilibriumTrellisLayer, TrellisLayer
+from keras_trellis.backend import current as backend
 from keras_trellis.recurrent import IRCGRU, TensorizedLSTM
 from tests.contract import tensors
 
@@ -38,6 +41,29 @@ def loss_of(layer, x=X):
 
 def weights(layer):
     return [variable.value for variable in layer.trainable_variables]
+
+
+@settings(max_examples=20, deadline=None)
+@given(
+    seed=st.integers(0, 2**32 - 1),
+    calls=st.integers(1, 3),
+    name=st.text(max_size=5),
+    rate=st.floats(0.01, 0.99),
+    shape=st.lists(st.integers(1, 9), max_size=3),
+)
+def test_masks_are_tensorflows(seed, calls, name, rate, shape):
+    tf = pytest.importorskip("tensorflow")
+    from keras_trellis.backend import tensorflow as other
+
+    generator = keras.random.SeedGenerator(seed)
+    for _ in range(calls):
+        drawn = backend.next_seed(generator)
+    number = tf.cast(tf.constant([seed, calls - 1], "int64"), "int32")
+    expected = other.dropout_mask(number, name, rate, shape, "float32")
+    found = jax.jit(backend.dropout_mask, static_argnums=(1, 2, 3, 4))(
+        drawn, name, rate, tuple(shape), "float32"
+    )
+    np.testing.assert_array_equal(found, expected)
 
 
 @pytest.mark.parametrize(

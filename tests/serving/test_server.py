@@ -2,8 +2,10 @@
 
 import concurrent.futures
 import json
+import re
 import socket
 import time
+import types
 from importlib import metadata
 
 import hypothesis
@@ -159,6 +161,22 @@ def test_log_probabilities_of_a_prompt_and_of_its_continuation(server, model):
     assert choice["text"] == "a b" and choice["logprobs"]["top_logprobs"] is None
     nll = -np.array(choice["logprobs"]["token_logprobs"])
     np.testing.assert_allclose(nll, model.score(["a b"]).nll[0], atol=1e-5)
+
+
+def test_a_prompt_is_sent_once_it_is_read(model):
+    from keras_trellis.serving.server.answers import Choice
+    from keras_trellis.serving.server.schemas import CompletionRequest
+    from keras_trellis.serving.server.service import Prompt
+
+    request = CompletionRequest(model="tied", prompt="a b", echo=True)
+    (ids,) = model.tokenizer.encode(["a b"]).ids
+    prompt = Prompt("a b", np.append(model.tokenizer.eos_id, ids), ["a", "b"], 0)
+    row = types.SimpleNamespace(outcome=None, is_read=False, written=[], text="")
+    choice = Choice(0, row, prompt, request, model.tokenizer)
+    assert choice.part() is None
+    row.is_read = True
+    assert choice.part()["text"] == "a b"
+    assert choice.part() is None
 
 
 def test_scores_next_tokens_and_tokens(server, model):
@@ -434,6 +452,8 @@ def test_metrics_and_the_description(server):
     assert server.metric("version") == 1 and server.metric("version_failures") == 0
     _, _, text = server.ask("/metrics")
     assert 'keras_trellis_requests_total{path="/score",status="200"}' in text
+    (seconds,) = re.findall(r'request_seconds_sum\{path="/score"\} (\S+)', text)
+    assert 0 < float(seconds) < 600
     description = server.answer("/openapi.json")
     assert description["info"]["version"] == metadata.version("keras_trellis")
     assert "/v1/completions" in description["paths"]

@@ -18,7 +18,7 @@ pytest.importorskip("fastapi", reason="the extra `serve` is not installed")
 httpx = pytest.importorskip("httpx", reason="the extra `test` is not installed")
 import starlette.requests  # noqa: E402
 
-from keras_trellis.serving.server import app, command  # noqa: E402
+from keras_trellis.serving.server import app, command, guard  # noqa: E402
 from keras_trellis.serving.server.service import Service  # noqa: E402
 from keras_trellis.serving.server.settings import Limits  # noqa: E402
 
@@ -29,6 +29,17 @@ def publish(source, folder, number):
     """Writes a version as an export does: whole or not at all."""
     shutil.copytree(source, folder / "part")
     os.rename(folder / "part", folder / number)
+
+
+def test_a_listener_waits_for_other_news_than_it_has_heard():
+    async def heard():
+        listener = guard.Listener(30)
+        listener.wake()
+        await listener.wait()
+        with pytest.raises(asyncio.TimeoutError):
+            await asyncio.wait_for(listener.wait(), 0.1)
+
+    asyncio.run(heard())
 
 
 def test_versions_are_swapped_without_a_wrong_or_failed_answer(exports, tmp_path):

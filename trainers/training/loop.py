@@ -101,9 +101,9 @@ class Result(NamedTuple):
     best_loss: float
     best_epoch: int
     cost: resources.Cost
-    lost_epoch: int = 0
-    unsaved: checkpoints.Unsaved | None = None
-    solved: bool = False
+    lost_epoch: int
+    unsaved: checkpoints.Unsaved | None
+    solved: bool
 
 
 def fit(

@@ -62,6 +62,7 @@ def test_what_a_word_does_not_say_costs_what_it_tells():
 
     # What is always so costs next to nothing, what never was costs its spelling.
     assert 0 < bits("The Parser") < 1 < 3 < bits("The PARSER") < bits("The pARSER")
+    assert 2 * bits("11 Tokens") < bits("11 tOkens")
     assert bits("the parser's  tokens") < 1 < bits("the parser's   tokens")
     assert bits("by zebras") < 1 < 2 * len("quokka") < bits("by quokkas")
     assert max(bits("reads 3.11"), bits("reads 12")) < 2 < bits("reads 4.75")

@@ -79,6 +79,8 @@ def test_a_text_in_print_grows_by_its_tokens(name, text, data):
     growing, begin = Printed(tokenizer, line), len(tokenizer.in_print(line))
     parts = [growing.add(piece, is_last=False) for piece in pieces[given:]]
     parts.append(growing.add("", is_last=True))
+    # A word is settled at once; characters may go on with the last one.
+    assert not (tokenizer.separator and parts[-1])
     after = line + "".join(pieces[given:])
     assert "".join(parts) == tokenizer.in_print(after)[begin:]
 

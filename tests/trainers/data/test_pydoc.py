@@ -31,6 +31,13 @@ def test_splits_of_the_installed_text():
     assert texts == pydoc.texts()
 
 
+def test_a_split_may_be_filled_to_the_last_character(monkeypatch):
+    topics = {letter: 9 * letter for letter in "abcdefghij"}
+    monkeypatch.setattr("pydoc_data.topics.topics", topics)
+    sizes = {split: len(text) for split, text in pydoc.texts().items()}
+    assert sizes == {"train": 80, "validation": 10, "test": 10}
+
+
 def test_no_paragraph_stands_twice():
     lines = [line for text in pydoc.texts().values() for line in text.splitlines()]
     assert len(lines) == len(set(lines))

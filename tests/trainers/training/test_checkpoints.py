@@ -404,3 +404,17 @@ def test_the_best_weights_say_their_epoch(store, told):
     forever(forever_best)
     with pytest.raises(workdir.WorkdirError, match="best.npz cannot be read"):
         store.best_epoch()
+
+
+def test_a_whole_file_that_finds_no_memory_is_not_damaged(tmp_path, monkeypatch):
+    path = tmp_path / "arrays.npz"
+    with path.open("wb") as file:
+        array_files._write_sealed(file, {"x": np.zeros(3)})
+    assert array_files.load(path).keys() == {"x"}
+
+    def no_memory(*given, **named):
+        raise MemoryError
+
+    monkeypatch.setattr(array_files.np, "load", no_memory)
+    with pytest.raises(MemoryError):
+        array_files.load(path)

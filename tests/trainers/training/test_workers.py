@@ -112,3 +112,12 @@ def test_workers_that_die_or_are_stopped_go_on_to_the_same_end(
         assert status == 0
         assert result(output)["variables"] == result(expected)["variables"]
         assert result(output)["cost"]["weight"] == result(expected)["cost"]["weight"]
+
+
+def test_the_watcher_waits_for_longer_than_a_team_does(monkeypatch):
+    """It ends a process whose own threads cannot run; these notice a lost worker before."""
+    made = []
+    monkeypatch.setattr(workers.watcher, "Watcher", lambda *given: made.append(given))
+    workers._watched([])
+    (silence, *_) = made[0]
+    assert silence > workers.SILENCE
