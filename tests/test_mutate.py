@@ -66,6 +66,23 @@ def test_a_seed_draws_the_same_mutants_and_each_has_tests():
         assert tests and all((mutate.ROOT / test).is_file() for test in tests)
 
 
+def test_the_tests_that_reach_a_change_try_it_the_shortest_first(monkeypatch, tmp_path):
+    monkeypatch.setattr(mutate, "ROOT", tmp_path)
+    (tmp_path / "a.py").write_text(SOURCE)
+    changes = {
+        (each.mutant.scope, each.mutant.kind, each.mutant.before): each.mutant
+        for each in mutate.places("a.py", SOURCE)
+    }
+    reached = {
+        "long": [3.0, {"a.py": [8, 12]}],
+        "short": [0.1, {"a.py": [12, 13]}],
+        "other": [0.2, {"b.py": [12]}],
+    }
+    removed = changes["above", "removed", "print(values)"]
+    assert mutate._reaching(removed, reached) == ["short", "long"]
+    assert mutate._reaching(changes["", "one more", "3"], reached) == []
+
+
 @pytest.mark.parametrize(
     ("verdicts", "good"),
     [

@@ -22,6 +22,7 @@ import csv
 import dataclasses
 import gc
 import importlib
+import importlib.util
 import io
 import json
 import math
@@ -606,7 +607,7 @@ def _reached(files: Collection[str], table: Path, lanes: Sequence[_Lane]) -> _By
 def _reaching(mutant: Mutant, reached: _ByTest) -> list[str]:
     """Returns the tests that reach a mutant's lines, the shortest first.
 
-    None for lines of a module itself, which run when it is imported.
+    There are none for lines of a module itself, which run when it is imported.
     """
     if not mutant.scope:
         return []
@@ -665,6 +666,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--lines", type=Path, help="which tests reach which lines")
     parser.add_argument("--untried", action="store_true", help="those without verdict")
     options = parser.parse_args(arguments)
+    if options.lines and not importlib.util.find_spec("coverage"):
+        parser.error("--lines needs the package coverage: pip install coverage")
     if options.draw is not None:
         _write(drawn(options.seed, options.draw))
     elif not TABLE.exists():

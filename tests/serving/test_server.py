@@ -164,13 +164,14 @@ def test_log_probabilities_of_a_prompt_and_of_its_continuation(server, model):
 
 
 def test_a_prompt_is_sent_once_it_is_read(model):
-    from keras_trellis.serving.server.answers import Choice
+    from keras_trellis.serving.server.answers import Choice, pieces
     from keras_trellis.serving.server.schemas import CompletionRequest
     from keras_trellis.serving.server.service import Prompt
 
     request = CompletionRequest(model="tied", prompt="a b", echo=True)
     (ids,) = model.tokenizer.encode(["a b"]).ids
     prompt = Prompt("a b", np.append(model.tokenizer.eos_id, ids), ["a", "b"], 0)
+    assert pieces(model.tokenizer, prompt) == ["a", " b"]
     row = types.SimpleNamespace(outcome=None, is_read=False, written=[], text="")
     choice = Choice(0, row, prompt, request, model.tokenizer)
     assert choice.part() is None
@@ -326,6 +327,7 @@ def test_a_bad_request_is_one_sentence(server, bad, param, message):
         ("/tokenize", {"texts": []}, 400, "`texts` must have from 1 to 16 texts"),
         ("/tokenize", b'{"texts": ["' + b"a" * 20_000 + b'"]}', 413, "at most 20000"),
         ("/nowhere", None, 404, "there is no /nowhere"),
+        ("/v1/completions", {"model": "x", "prompt": "a"}, 404, "`model` must be"),
         ("/v1/models/other", None, 404, "`model` must be 'tied'"),
         ("/v1/chat/completions", {}, 404, "tied is no chat model"),
         ("/score", None, 405, "Method Not Allowed"),

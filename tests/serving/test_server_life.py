@@ -229,6 +229,19 @@ def test_a_proxy_is_asked_not_to_collect_a_stream(service):
 
 
 @pytest.mark.parametrize(
+    ("name", "least"),
+    [
+        *(("queue", 0), ("alternatives", 0), ("grace", 0), ("threads", 0)),
+        *(("slots", 1), ("rows", 1), ("poll", 0.01), ("body_bytes", 1024)),
+    ],
+)
+def test_the_least_of_a_limit(name, least):
+    assert getattr(Limits(**{name: least}), name) == least
+    with pytest.raises(ValueError, match=f"`{name}` must be from {least:g} to "):
+        Limits(**{name: least - 0.01})
+
+
+@pytest.mark.parametrize(
     ("flag", "value"), [("--poll", "soon"), ("--grace", "nan"), ("--deadline", "inf")]
 )
 def test_a_flag_that_is_no_number_is_named(capsys, flag, value):

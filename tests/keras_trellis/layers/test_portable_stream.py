@@ -8,9 +8,7 @@ from keras_trellis import EquilibriumTrellisLayer, TrellisLayer
 
 # Levels in and above one turn of the loop; an iteration; a stack, which has none.
 LAYERS = {
-    "levels": lambda: TrellisLayer(
-        6, 4, dilation_rate=(1, 2), gate="gru", dropout=0.5
-    ),
+    "levels": lambda: TrellisLayer(6, 4, dilation_rate=(1, 2), gate="gru", dropout=0.5),
     "many levels": lambda: TrellisLayer(4, 11, output_units=2),
     "iteration": lambda: EquilibriumTrellisLayer(
         4, tolerance=1e-6, max_iterations=33, dropout=0.5

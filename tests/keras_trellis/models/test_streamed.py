@@ -73,6 +73,7 @@ REFUSED = [
     ),
     ("along the time axis", lambda x: layers.LayerNormalization(axis=[1, 2])(x)),
     ("along the time axis", lambda x: layers.Concatenate(axis=1)([x, x])),
+    ("along the time axis", lambda x: ops.expand_dims(x, -3)),
     ("along the time axis", lambda x: layers.Dense(3)(x[..., 0])),
     ("along the time axis", lambda x: layers.PReLU()(x)),
     ("along the time axis", lambda x: ops.sum(x)),
@@ -415,6 +416,20 @@ def test_the_summary_counts_bytes_and_the_products_of_a_graph():
     assert first.split() == (
         "conv (Conv1D) the last 2 steps of its input 32 24".split()
     )
+
+
+def test_a_chunk_of_any_number_of_rows_begins_from_parts_of_no_size():
+    """A layer with one tap keeps none of its inputs."""
+    layer = TrellisLayer(3, 2, kernel_size=1, **ALL)
+    stream = StreamedModel(model_of(layer))
+    cache = stream.get_initial_cache(len(X))
+    expected, after = stream.stream(X[:, :2], cache)
+    chunk = formats.Chunk(stream, stream._plan, 2)
+    found = chunk.function(None)(tf.constant(X[:, :2]), *cache.values())
+    for name, value in after.items():
+        np.testing.assert_allclose(found.pop(name), value, atol=1e-6)
+    (outputs,) = found.values()
+    np.testing.assert_allclose(outputs, expected, atol=1e-6)
 
 
 def products(stream):

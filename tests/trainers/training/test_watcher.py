@@ -23,6 +23,7 @@ print("late")
     [
         (30, "there.close(); ctypes.PyDLL(None).sleep(20)", watcher.ENDED, "closed"),
         (0.5, "ctypes.PyDLL(None).sleep(20)", watcher.ENDED, "silent"),
+        (30, "ctypes.PyDLL(None).sleep(2); watching.close()", 0, ""),
         (0.5, "watching.close(); ctypes.PyDLL(None).sleep(2)", 0, ""),
         (30, "there.close(); import os; os._exit(3)", 3, ""),
     ],
