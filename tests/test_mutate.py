@@ -74,13 +74,18 @@ def test_the_tests_that_reach_a_change_try_it_the_shortest_first(monkeypatch, tm
         for each in mutate.places("a.py", SOURCE)
     }
     reached = {
-        "long": [3.0, {"a.py": [8, 12]}],
-        "short": [0.1, {"a.py": [12, 13]}],
-        "other": [0.2, {"b.py": [12]}],
+        "tests/a.py::long": [3.0, {"a.py": [8, 12]}],
+        "tests/a.py::short": [0.1, {"a.py": [12, 13]}],
+        "tests/a.py::other": [0.2, {"b.py": [12]}],
     }
+    monkeypatch.setattr(mutate, "tests_of", lambda file: ["tests/a.py", "tests/b.py"])
     removed = changes["above", "removed", "print(values)"]
-    assert mutate._reaching(removed, reached) == ["short", "long"]
-    assert mutate._reaching(changes["", "one more", "3"], reached) == []
+    tests = ["tests/a.py::short", "tests/a.py::long", "tests/b.py"]
+    assert mutate._chosen(removed, reached) == tests
+    assert mutate._chosen(changes["", "one more", "3"], reached) == [
+        "tests/a.py",
+        "tests/b.py",
+    ]
 
 
 @pytest.mark.parametrize(

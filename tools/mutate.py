@@ -6,10 +6,10 @@ r"""Changes the sources a little, one place at a time, and asks the tests whethe
 A mutant is one change of a file: a comparison turned, a number one higher, two arguments swapped, a
 statement removed. Each is tried in a process of its own, by the tests of `COVER`; the first that
 fails kills it, and stands beside it in the table from then on, so that it is asked first. With
-`--lines=FILE` only the tests that reach its lines try it, the shortest first; which these are is in
-the file, or is found out and written to it, in some twenty minutes. A mutant that computes what the
-source does is `equivalent`, with a reason that a person has written. The command ends with status 1
-if a mutant survives or is gone, or if more than a tenth are equivalent.
+`--lines=FILE` the tests that reach its lines try it first, the shortest before the others; which
+these are is in the file, or is found out and written to it, in some twenty minutes. A mutant that
+computes what the source does is `equivalent`, with a reason that a person has written. The command
+ends with status 1 if a mutant survives or is gone, or if more than a tenth are equivalent.
 
 It needs a system with `fork`: a process that has imported TensorFlow tries a mutant in seconds.
 """
@@ -60,6 +60,7 @@ COVER: Mapping[str, Sequence[str]] = {
     "keras_trellis/core/checks": (f"{_LIBRARY}/test_arguments.py", _LAYER, _GATED),
     "keras_trellis/core/equilibrium": _SOLVED,
     "keras_trellis/core/fixed_point": _SOLVED,
+    "keras_trellis/core/schedule": (f"{_LIBRARY}/engine/test_schedule.py", _WHOLE),
     "keras_trellis/core/recurrence": (
         _GATED,
         f"{_LIBRARY}/recurrent/test_tensorized.py",
@@ -134,7 +135,7 @@ COVER: Mapping[str, Sequence[str]] = {
     ),
     "trainers/training/examples": (
         f"{_TRAINERS}/sequences/test_modeling.py",
-        f"{_TRAINERS}/test_pixels.py",
+        f"{_TRAINERS}/test_series.py",
     ),
     "trainers/training/followers": (f"{_TRAINERS}/training/test_workers.py",),
     "trainers/training/hold": (
@@ -557,7 +558,7 @@ def _try(
                 index, lane = waiting.pop(0), free.pop()
                 mutant = mutants[index]
                 killer = [mutant.by] if mutant.verdict == "killed" else []
-                tests = _reaching(mutant, reached) or tests_of(mutant.file)
+                tests = _chosen(mutant, reached)
                 if lane.begin(mutant, [*killer, *tests]):
                     at_work[lane] = index
                 else:
@@ -604,17 +605,18 @@ def _reached(files: Collection[str], table: Path, lanes: Sequence[_Lane]) -> _By
     return {test: found for file in wanted for test, found in known[file].items()}
 
 
-def _reaching(mutant: Mutant, reached: _ByTest) -> list[str]:
-    """Returns the tests that reach a mutant's lines, the shortest first.
+def _chosen(mutant: Mutant, reached: _ByTest) -> list[str]:
+    """Returns the tests that try a mutant.
 
-    There are none for lines of a module itself, which run when it is imported.
+    They are those that reach its lines, the shortest first. After them come the files none of whose
+    tests does: these may run it in another process. Lines of a module itself run when it is
+    imported, which tells nothing.
     """
-    if not mutant.scope:
-        return []
+    files = tests_of(mutant.file)
     source = (ROOT / mutant.file).read_text()
     place = _place(mutant, source)
-    if place is None:
-        return []
+    if place is None or not mutant.scope:
+        return files
     begin, end = (
         source.encode().count(b"\n", 0, offset) + 1
         for offset in (place.begin, place.end)
@@ -625,7 +627,9 @@ def _reaching(mutant: Mutant, reached: _ByTest) -> list[str]:
         for test, (seconds, by_file) in reached.items()
         if any(line in lines for line in by_file.get(mutant.file, ()))
     ]
-    return [test for _, test in sorted(found)]
+    tests = [test for _, test in sorted(found)]
+    seen = {test.partition("::")[0] for test in tests}
+    return [*tests, *(file for file in files if file not in seen)]
 
 
 def _note(mutants: list[Mutant], index: int, verdict: str, by: str) -> None:

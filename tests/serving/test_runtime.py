@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from keras_trellis.serving import manifest, runtime
+from keras_trellis.serving import manifest, runtime, sessions
 from tests import ROOT
 from tests.serving import models
 from tests.serving.served import cache_of, ragged, sampling_v2
@@ -552,3 +552,11 @@ runtime.load({str(exports["tied"])!r}).score(["a b"])
     environment = {"HOME": str(tmp_path), "PYTHONPATH": str(ROOT)}
     subprocess.run([sys.executable, "-c", program], env=environment, check=True)
     assert not [*tmp_path.iterdir()]
+
+
+@pytest.mark.parametrize("shape", [(3,), (2, 3, 1), (2, 4)])
+def test_an_input_of_another_shape_is_told_which_it_must_have(shape):
+    spec = sessions.Spec(np.float32, ["rows", 3])
+    assert spec.checked("x", np.zeros([2, 3])).dtype == np.float32
+    with pytest.raises(ValueError, match=r"`x` must be of shape \['any', 3\]\. Rec"):
+        spec.checked("x", np.zeros(shape))

@@ -18,7 +18,7 @@ pytest.importorskip("fastapi", reason="the extra `serve` is not installed")
 httpx = pytest.importorskip("httpx", reason="the extra `test` is not installed")
 import starlette.requests  # noqa: E402
 
-from keras_trellis.serving.server import app, command, guard  # noqa: E402
+from keras_trellis.serving.server import app, command, errors, guard  # noqa: E402
 from keras_trellis.serving.server.service import Service  # noqa: E402
 from keras_trellis.serving.server.settings import Limits  # noqa: E402
 
@@ -29,6 +29,10 @@ def publish(source, folder, number):
     """Writes a version as an export does: whole or not at all."""
     shutil.copytree(source, folder / "part")
     os.rename(folder / "part", folder / number)
+
+
+def test_an_error_of_the_api_reads_as_its_sentence():
+    assert str(errors.ApiError(400, "it is wrong", param="n")) == "it is wrong"
 
 
 def test_a_listener_waits_for_other_news_than_it_has_heard():

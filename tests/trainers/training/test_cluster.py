@@ -1,6 +1,7 @@
 """The workers that the environment names, as schedulers set it, and what is wrong in it."""
 
 import json
+import os
 
 import pytest
 
@@ -109,7 +110,8 @@ def slurm(monkeypatch):
     return step
 
 
-def test_slurm(slurm):
+def test_slurm(slurm, monkeypatch):
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1,2")  # as Slurm itself has set it
     addresses = ("node10:10007", "node9:10007", "node9:10008")
     first = slurm(_PROCID="0", D_NODENAME="node9", _LOCALID="0")
     # sorted as texts, as TensorFlow does, and not as Slurm
@@ -119,3 +121,4 @@ def test_slurm(slurm):
     assert last.index == 0 and last.is_chief
     assert last.name(0) == "worker 0, the chief (node10:10007)"
     assert last.name(2) == "worker 2 (node9:10008)"
+    assert os.environ["CUDA_VISIBLE_DEVICES"] == "1,2"

@@ -25,6 +25,7 @@ from trainers.training import (
     array_files,
     checkpoints,
     loop,
+    run_state,
     schedules,
     stopping,
     strategies,
@@ -939,3 +940,10 @@ def test_bad_arguments_are_named(tmp_path):
 def test_an_unknown_strategy_is_named():
     with pytest.raises(ValueError, match="'both'"):
         strategies.get_strategy("both")
+
+
+def test_means_weigh_each_step_by_its_batch():
+    sums = run_state.Sums()
+    sums.add({"weight": 2.0, "loss": 3.0})
+    sums.add({"weight": 1.0, "loss": 6.0})
+    assert sums.means() == {"loss": 4.0}
