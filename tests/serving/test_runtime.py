@@ -208,6 +208,9 @@ def test_what_is_returned_of_a_token_is_the_models(stack):
     found = scores.likeliest_ids[0, 3:] == ids[0, 3:, None]
     np.testing.assert_array_equal(ranked, found)
     assert model.detokenize(answer.ids[0], before=ids[0, 2]) == answer.text[0]
+    assert model.detokenize([-1]) == ""
+    with pytest.raises(ValueError, match="`ids`.*-2"):
+        model.detokenize([-2])
 
 
 def test_a_cache_has_no_part_that_nothing_reads(both):
