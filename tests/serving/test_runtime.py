@@ -563,3 +563,10 @@ def test_an_input_of_another_shape_is_told_which_it_must_have(shape):
     assert spec.checked("x", np.zeros([2, 3])).dtype == np.float32
     with pytest.raises(ValueError, match=r"`x` must be of shape \['any', 3\]\. Rec"):
         spec.checked("x", np.zeros(shape))
+
+
+def test_a_file_that_is_no_graph_is_named_with_the_runtime_s_reason(tmp_path):
+    path = tmp_path / "step.onnx"
+    path.write_bytes(b"no graph")
+    with pytest.raises(manifest.ManifestError, match=f"{path} must be .*: \\S+.*\\w"):
+        sessions.Session(path, 1)
