@@ -7,6 +7,7 @@ import warnings
 import keras
 import numpy as np
 import pytest
+import tensorflow as tf
 
 import keras_trellis
 from keras_trellis import (
@@ -17,6 +18,7 @@ from keras_trellis import (
     TrellisLayer,
     recurrent,
 )
+from keras_trellis.core import checks
 from keras_trellis.layers.trellis_base import TrellisBase
 from keras_trellis.recurrent import (
     IHCLSTM,
@@ -330,3 +332,15 @@ def test_a_weight_drop_lstm_of_an_lstm_s_config_computes_what_it_does():
     layer.build(x.shape)
     layer.set_weights(lstm.get_weights())
     np.testing.assert_allclose(layer(x), expected, atol=1e-6)
+
+
+def test_a_check_of_sizes_that_are_known_adds_nothing_to_a_graph():
+    @tf.function
+    def checked(tensor):
+        return checks.with_shape("x", tensor, (None, 3), "right")
+
+    known, unknown = (
+        checked.get_concrete_function(tf.TensorSpec(shape)).graph.get_operations()
+        for shape in ([None, 3], [None, None])
+    )
+    assert len(known) < 4 < len(unknown)

@@ -186,6 +186,17 @@ def test_a_path_that_is_refused_before_its_route_is_counted_as_its_own(service):
         assert line in text
 
 
+def test_a_server_whose_steps_do_not_end_is_not_ready(service, monkeypatch):
+    async def ask(client):
+        ready = await client.get("/readyz")
+        monkeypatch.setattr(service, "problem", lambda: "a step does not end")
+        return ready, await client.get("/readyz")
+
+    ready, stuck = asyncio.run(asked_in_process(service, ask))
+    assert ready.status_code == 200 and stuck.status_code == 503
+    assert stuck.json()["status"] == "a step does not end"
+
+
 def test_a_request_without_memory_is_told_to_come_again(service, monkeypatch):
     """Wherever it is short: where the body is parsed, and where texts are made into rows."""
 
