@@ -55,6 +55,8 @@ def test_another_file_is_not_read(tmp_path):
 
 def test_a_wheel_in_the_folder_is_read(tmp_path, monkeypatch):
     content = series_files.watch_pickle()
+    for name in ("numpy-2.0-py3-none-any.whl", "seglearn-1.2.4.tar.gz"):
+        (tmp_path / name).write_bytes(b"another file")
     with zipfile.ZipFile(tmp_path / "seglearn-1.2.5-py3-none-any.whl", "w") as wheel:
         wheel.writestr("seglearn/data/watch_dataset.npy", content)
     with pytest.raises(

@@ -2,6 +2,7 @@
 
 import json
 import shutil
+import types
 
 import keras
 import numpy as np
@@ -13,6 +14,7 @@ from trainers.cli import command
 from trainers.training import (
     array_files,
     checkpoints,
+    experiment,
     hold,
     identity,
     loop,
@@ -263,3 +265,12 @@ def test_a_run_that_goes_on_under_another_version_says_so(
 
 def test_the_program_at_work_has_a_version():
     assert identity.program().version
+
+
+def test_a_run_that_must_stop_scores_nothing():
+    def taken():
+        raise hold.TakenError("another process has taken it over")
+
+    task = types.SimpleNamespace(score=lambda split: pytest.fail(f"{split} is scored"))
+    with pytest.raises(hold.TakenError):
+        experiment.Experiment.score_split(None, task, "test", taken)
