@@ -852,3 +852,11 @@ def test_a_result_of_other_content_is_named_by_an_export(finished, tmp_path):
         with pytest.raises(ValueError) as error:
             experiment.export(folder, ExportOptions(str(tmp_path / "served")))
         assert str(error.value).startswith(f"{file} is damaged: ")
+
+
+def test_a_rate_falls_along_a_cosine_where_no_rule_ends_the_run():
+    config = configs.load("csv", "small")
+    config.training.steps = 30
+    assert runs.cosine_steps(config) == 0
+    config.schedule.stop_after = None
+    assert runs.cosine_steps(config) == 30
