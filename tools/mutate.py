@@ -442,6 +442,8 @@ class _Lane:
             return ("killed", test) if hangs and test else ("survived", "too slow")
         if status == 0:
             return "survived", ""
+        if status == 4:  # pytest does not find what it is asked for
+            return "survived", "its test is gone"
         # It, or its import, crashes.
         return "killed", test or tests_of(self.mutant.file)[0]
 
