@@ -432,6 +432,22 @@ def test_a_chunk_of_any_number_of_rows_begins_from_parts_of_no_size():
     np.testing.assert_allclose(outputs, expected, atol=1e-6)
 
 
+def test_a_mask_that_a_model_inside_is_called_with_is_an_input_of_the_stream():
+    inner = model_of(layers.LSTM(3, **ALL))
+    x, mask = keras.Input((None, 4)), keras.Input((None,), dtype="bool")
+    outer = keras.Model([x, mask], inner(x, mask=mask))
+    valid = np.random.default_rng(1).random(X.shape[:2]) > 0.5
+    stream = StreamedModel(outer)
+    cache = stream.get_initial_cache(len(X))
+    found = []
+    for first in range(0, X.shape[1], 2):
+        part = np.s_[:, first : first + 2]
+        outputs, cache = stream.stream([X[part], valid[part]], cache)
+        found.append(outputs)
+    expected = outer([X, valid])
+    np.testing.assert_allclose(np.concatenate(found, axis=1), expected, atol=1e-5)
+
+
 def products(stream):
     """Returns the multiply-adds of the products with weights in the graph of one chunk."""
     chunk = formats.Chunk(stream, stream._plan, stream.stride)

@@ -296,6 +296,7 @@ def test_the_ticks_of_a_wide_range_have_room(least, span):
     axes = picture.subplots()
     axes.plot([0, 1], [least, least * span])
     progress.choose_scale(axes, [least, least * span])
+    assert axes.get_yscale() == "log"
     picture.draw_without_rendering()
     low, high = axes.get_ylim()
     shown = [tick for tick in axes.get_yticks() if low <= tick <= high]
