@@ -942,6 +942,18 @@ def test_an_unknown_strategy_is_named():
         strategies.get_strategy("both")
 
 
+def test_no_checkpoint_is_written_twice(tmp_path, monkeypatch):
+    written, write = [], checkpoints.Checkpoints._save
+
+    def counted(store, step, arrays):
+        written.append(step)
+        return write(store, step, arrays)
+
+    monkeypatch.setattr(checkpoints.Checkpoints, "_save", counted)
+    train(tmp_path)
+    assert written and len(written) == len({*written})
+
+
 def test_means_weigh_each_step_by_its_batch():
     sums = run_state.Sums()
     sums.add({"weight": 2.0, "loss": 3.0})
