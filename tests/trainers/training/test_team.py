@@ -1,6 +1,7 @@
 """What workers tell one another before the first step; two of them in one process."""
 
 import socket
+import types
 from concurrent import futures
 
 import numpy as np
@@ -52,9 +53,11 @@ def test_what_differs_is_named_on_both(ports):
     assert all(told in str(error) and "depth" not in str(error) for error in found)
 
 
-def test_the_reason_of_one_is_told_to_the_other(ports):
+@pytest.mark.parametrize("received", [None, "SIGTERM"])
+def test_the_reason_of_one_is_told_to_the_other(ports, received):
     def act(team):
         if not team.is_chief:
+            team._signals = types.SimpleNamespace(received=received, heard=received)
             raise ValueError("no such file")
         team.compare({})
 
