@@ -110,6 +110,7 @@ COVER: Mapping[str, Sequence[str]] = {
         f"{_SERVING}/test_slots.py",
         f"{_SERVING}/test_runtime.py",
     ),
+    "keras_trellis/serving/server/settings": (f"{_SERVING}/test_server_page.py",),
     "keras_trellis/serving/server/": (
         f"{_SERVING}/test_server.py",
         f"{_SERVING}/test_server_life.py",

@@ -76,7 +76,8 @@ def train(folder, task=None, schedule=None, strategy=None, **arguments):
         "checkpoint_every_steps": 2,
         **arguments,
     }
-    trainer.allow_replicas_change = arguments.pop("allow_replicas_change", False)
+    usual = trainer.allow_replicas_change
+    trainer.allow_replicas_change = arguments.pop("allow_replicas_change", usual)
     with workdir.open_workdir(folder, {}) as opened:
         result = loop.fit(
             trainer,
@@ -84,6 +85,7 @@ def train(folder, task=None, schedule=None, strategy=None, **arguments):
             opened,
             **arguments,
         )
+    trainer.allow_replicas_change = usual
     return result._replace(cost=None), trainer.task
 
 
