@@ -110,7 +110,10 @@ COVER: Mapping[str, Sequence[str]] = {
         f"{_SERVING}/test_slots.py",
         f"{_SERVING}/test_runtime.py",
     ),
-    "keras_trellis/serving/server/settings": (f"{_SERVING}/test_server_page.py",),
+    "keras_trellis/serving/server/settings": (
+        "tests/docs/test_server_page.py",
+        f"{_SERVING}/test_server_life.py",
+    ),
     "keras_trellis/serving/server/": (
         f"{_SERVING}/test_server.py",
         f"{_SERVING}/test_server_life.py",
