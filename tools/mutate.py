@@ -155,6 +155,12 @@ COVER: Mapping[str, Sequence[str]] = {
 # What a process imports before it forks; nothing of ours, which the forks read from their own tree.
 _IMPORTS = ("numpy", "keras", "tensorflow", "pytest", "hypothesis", "matplotlib.figure")
 
+_ByTest = dict[str, list[Any]]
+"""For each test how many seconds it takes, and which lines of each file it reaches."""
+
+# Where a lane's tree has what `_Reached` writes.
+_REACHED = "reached"
+
 _TURNED: Mapping[type[ast.cmpop], str] = {
     ast.Lt: "<=",
     ast.LtE: "<",
@@ -381,7 +387,7 @@ class _Lane:
         if shared.is_dir():
             (folder / "shared").symlink_to(shared)
         self._began = 0.0
-        self._told = self._process = -1
+        self._pipe = self._process = -1
         self.mutant: Mutant | None = None
 
     def begin(self, mutant: Mutant, tests: Sequence[str]) -> bool:
@@ -400,18 +406,18 @@ class _Lane:
     ) -> None:
         """Begins to run pytest, in a fork, with a plugin of a pipe's end and the tree."""
         self._began = time.monotonic()
-        self._told, told = os.pipe()
+        self._pipe, pipe = os.pipe()
         sys.stdout.flush()
         self._process = os.fork()
         if self._process == 0:
             status = 99
             try:
-                status = self._run(arguments, plugin, told)
+                status = self._run(arguments, plugin, pipe)
             finally:
                 os._exit(status)
-        os.close(told)
+        os.close(pipe)
 
-    def told(self, seconds: float) -> tuple[list[str], int | None] | None:
+    def outcome(self, seconds: float) -> tuple[list[str], int | None] | None:
         """Returns what the plugin said, and the exit status, None if it took too long.
 
         Returns None while the tests run.
@@ -424,17 +430,17 @@ class _Lane:
             os.killpg(self._process, signal.SIGKILL)
         if is_late:
             os.waitpid(self._process, 0)
-        with open(self._told) as pipe:
+        with open(self._pipe) as pipe:
             lines = pipe.read().splitlines()
         shutil.rmtree(self._temporary, ignore_errors=True)
         return lines, None if is_late else os.waitstatus_to_exitcode(status)
 
     def ended(self, seconds: float) -> tuple[str, str] | None:
         """Returns the verdict on the mutant and its test; None while it is being tried."""
-        told = self.told(seconds)
-        if told is None:
+        outcome = self.outcome(seconds)
+        if outcome is None:
             return None
-        lines, status = told
+        lines, status = outcome
         assert self.mutant is not None
         shutil.copy2(ROOT / self.mutant.file, self.tree / self.mutant.file)
         for line in lines:
@@ -452,7 +458,7 @@ class _Lane:
         return "killed", test or tests_of(self.mutant.file)[0]
 
     def _run(
-        self, arguments: Sequence[str], plugin: Callable[[int, Path], object], told: int
+        self, arguments: Sequence[str], plugin: Callable[[int, Path], object], pipe: int
     ) -> int:
         """Runs pytest in this process, which is a fork; returns its status."""
         os.setsid()
@@ -468,7 +474,7 @@ class _Lane:
 
         flags = ["-q", "-p", "no:cacheprovider", "-p", "no:xdist"]
         flags.append(f"--basetemp={self._temporary}")
-        plugins = [plugin(told, self.tree)]
+        plugins = [plugin(pipe, self.tree)]
         return int(pytest.main([*flags, *arguments], plugins=plugins))
 
 
@@ -520,7 +526,7 @@ class _Reached:
                 for test in passed.intersection(tests):
                     lines[test].setdefault(file, []).append(line)
         found = {test: [self._seconds[test], lines[test]] for test in passed}
-        (self._tree / "reached").write_text(json.dumps(found))
+        (self._tree / _REACHED).write_text(json.dumps(found))
 
 
 def _read() -> list[Mutant]:
@@ -577,10 +583,6 @@ def _try(
                     _note(mutants, at_work.pop(lane), *end)
 
 
-_ByTest = dict[str, list[Any]]
-"""For each test how many seconds it takes, and which lines of each file it reaches."""
-
-
 def _reached(files: Collection[str], table: Path, lanes: Sequence[_Lane]) -> _ByTest:
     """Returns what the tests that may cover some files reach.
 
@@ -597,15 +599,15 @@ def _reached(files: Collection[str], table: Path, lanes: Sequence[_Lane]) -> _By
         while waiting and free:
             lane = free.pop()
             at_work[lane] = waiting.pop(0)
-            (lane.tree / "reached").unlink(missing_ok=True)
+            (lane.tree / _REACHED).unlink(missing_ok=True)
             lane.run([at_work[lane]], _Reached)
         time.sleep(0.05)
         for lane in list(at_work):
-            if lane.told(math.inf) is not None:
+            if lane.outcome(math.inf) is not None:
                 free.append(lane)
-                known[at_work.pop(lane)] = json.loads(
-                    (lane.tree / "reached").read_text()
-                )
+                written = lane.tree / _REACHED  # it is not there if the process crashed
+                found = json.loads(written.read_text()) if written.exists() else {}
+                known[at_work.pop(lane)] = found
                 table.write_text(json.dumps(known))
                 print(f"{len(waiting) + len(at_work)} test files left", flush=True)
     return {test: found for file in wanted for test, found in known[file].items()}

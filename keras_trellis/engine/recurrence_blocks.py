@@ -31,7 +31,6 @@ def recur_recomputing(
     count = (steps - 1) // size
     first = tuple(tensor[: count * size] for tensor in inputs)
     rest = tuple(tensor[count * size :] for tensor in inputs)
-
     run = functools.partial(recurrence.recur, step, units=units, training=True)
 
     def in_blocks() -> tuple[Tensor, State]:
@@ -68,8 +67,10 @@ def _in_blocks(
         def run_block(given: tuple) -> tuple[Tensor, State]:
             (matrices, vectors), state, *moved = given
             held = recurrent._replace(matrices=matrices, vectors=vectors)
-            read = [moved.pop(0) if moves else now[i] for i, moves in enumerate(moving)]
-            return run(held, tuple(read), state)
+            following = iter(moved)
+            read = zip(now, moving, strict=True)
+            inputs = (next(following) if moves else fixed for fixed, moves in read)
+            return run(held, tuple(inputs), state)
 
         moved = recurrence.chosen(now, moving)
         outputs, after = recomputed(run_block, (weights, state, *moved))

@@ -17,6 +17,9 @@ from keras_trellis.serving import runtime
 from tests.serving.serving import Server, events
 
 pytest.importorskip("fastapi", reason="the extra `serve` is not installed")
+from keras_trellis.serving.server.answers import Choice, pieces  # noqa: E402
+from keras_trellis.serving.server.schemas import CompletionRequest  # noqa: E402
+from keras_trellis.serving.server.service import Prompt  # noqa: E402
 
 # Small enough to be reached.
 FLAGS = (
@@ -164,10 +167,6 @@ def test_log_probabilities_of_a_prompt_and_of_its_continuation(server, model):
 
 
 def test_a_prompt_is_sent_once_it_is_read(model):
-    from keras_trellis.serving.server.answers import Choice, pieces
-    from keras_trellis.serving.server.schemas import CompletionRequest
-    from keras_trellis.serving.server.service import Prompt
-
     request = CompletionRequest(model="tied", prompt="a b", echo=True)
     (ids,) = model.tokenizer.encode(["a b"]).ids
     prompt = Prompt("a b", np.append(model.tokenizer.eos_id, ids), ["a", "b"], 0)
