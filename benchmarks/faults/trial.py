@@ -16,6 +16,7 @@ from benchmarks.faults import cases, drawing, outcomes, stores
 from benchmarks.faults.cases import Profile
 from benchmarks.faults.processes import Disturbance, Runner
 from benchmarks.faults.programs import PROGRAMS, Program, Templates
+from keras_trellis.serving import manifest
 from trainers.cli.command import Status
 
 # Lines that libraries log; they are no messages of ours.
@@ -331,6 +332,9 @@ class _Trial:
         if damaged and (
             fnmatch.fnmatch(name, f"{damaged}*") or fnmatch.fnmatch(damaged, name)
         ):
+            return True
+        folder, _, file = name.rpartition("/")
+        if file == manifest.NAME and damaged.startswith(f"{folder}/"):  # names it
             return True
         if damaged == _BEST and damaged in self._said:
             return bool(_BEST_FILES.match(difference))  # it has told what is gone

@@ -1,6 +1,7 @@
 """`python -m trainers.draw` from end to end, on images of its own."""
 
 import errno
+import functools
 import json
 import shutil
 import types
@@ -209,14 +210,31 @@ def test_other_commands_send_its_tasks_here(call):
         search.space(configs.load("mnist"))
 
 
-def test_a_picture_that_tensorboard_lost_is_told_and_stays_in_the_folder(
-    tmp_path, monkeypatch, capsys
-):
+@pytest.fixture
+def observer(tmp_path, monkeypatch):
+    """What observes the epochs of a run whose pictures are black."""
     monkeypatch.setattr(pictures, "sheet", lambda *_: np.zeros([4, 4, 3], "uint8"))
-    monkeypatch.setattr(tf.summary, "image", lambda *_, **__: None)
     task = types.SimpleNamespace(examples=lambda _: None, model=None)
     config = types.SimpleNamespace(seed=1)
     run = types.SimpleNamespace(_path=epath.Path(tmp_path), _task=task, _config=config)
-    experiment.DrawingExperiment.observe(run, [1.0])
+    return functools.partial(experiment.DrawingExperiment.observe, run)
+
+
+def test_a_picture_that_tensorboard_lost_is_told_and_stays_in_the_folder(
+    observer, tmp_path, monkeypatch, capsys
+):
+    monkeypatch.setattr(tf.summary, "image", lambda *_, **__: None)
+    observer([1.0])
     assert "tensorboard/drawings cannot be written" in capsys.readouterr().out
     assert (tmp_path / "drawings/epoch_0001.png").exists()
+
+
+def test_a_process_that_ended_before_its_picture_was_there_gives_tensorboard_one(
+    observer, tmp_path
+):
+    observer([1.0])
+    (tmp_path / "drawings/epoch_0001.png").unlink()
+    observer([1.0])
+    observer([1.0, 0.9])
+    assert (tmp_path / "drawings/epoch_0001.png").exists()
+    assert len([*(tmp_path / "tensorboard/drawings").iterdir()]) == 2

@@ -15,7 +15,7 @@ from absl import app, flags, logging
 from trainers.cli import flag_errors
 from trainers.data import terminal
 from trainers.data.files import bad_byte, read_bytes, refuse_pipe
-from trainers.training import stopping, watcher
+from trainers.training import resources, stopping, watcher
 from trainers.training.hold import TakenError
 from trainers.training.workdir import NotKeptError, WorkdirError
 
@@ -102,24 +102,23 @@ def exit_status(argv: list[str], work: Callable[[], int | None]) -> int:
         return fail(str(error), Status.NOT_KEPT)
     except TakenError as error:
         return fail(str(error), Status.TAKEN)
-    except ERRORS as error:
-        full = getattr(error, "errno", None) in _FULL
-        status = Status.NOT_KEPT if full else Status.REFUSED
-        return fail(flag_errors.format_error(error), status)
-    except MemoryError as error:
-        return fail(out_of_memory(error), Status.REFUSED)
-    except _tensorflow_errors("ResourceExhaustedError") as error:
-        return fail(out_of_memory(error), Status.REFUSED)
-    except _tensorflow_errors("OpError") as error:
-        if "://" not in error.message:  # Object stores raise this in place of OSError.
-            raise
-        return fail(" ".join(error.message.split()), Status.REFUSED)
+    except Exception as error:
+        if lacking := lack_of_memory(error):
+            return fail(out_of_memory(lacking), Status.REFUSED)
+        if isinstance(error, ERRORS):
+            full = getattr(error, "errno", None) in _FULL
+            status = Status.NOT_KEPT if full else Status.REFUSED
+            return fail(flag_errors.format_error(error), status)
+        # Object stores raise this in place of OSError.
+        if isinstance(error, _tensorflow_errors("OpError")) and "://" in error.message:
+            return fail(" ".join(error.message.split()), Status.REFUSED)
+        raise
 
 
-def _tensorflow_errors(name: str) -> Any:
+def _tensorflow_errors(name: str) -> tuple[Any, ...]:
     """Returns a class of TensorFlow's errors, or none where TensorFlow is not imported."""
     tensorflow = sys.modules.get("tensorflow")
-    return getattr(tensorflow.errors, name) if tensorflow else ()
+    return (getattr(tensorflow.errors, name),) if tensorflow else ()
 
 
 def parse(
@@ -203,7 +202,25 @@ def fail(message: str, status: Status) -> Status:
     return status
 
 
-def out_of_memory(error: Exception) -> str:
+def lack_of_memory(error: BaseException) -> BaseException | None:
+    """Returns the error that says why memory has run out; None if it has not.
+
+    Libraries hide it: TensorFlow raises a TypeError from a MemoryError, or an error of its own
+    about an operation that cannot be made. So an error that nobody expects counts as one of memory
+    if such an error led to it, or if the process gets no more memory.
+    """
+    kinds = (MemoryError, *_tensorflow_errors("ResourceExhaustedError"))
+    if isinstance(error, (*ERRORS, NotKeptError)):
+        return None
+    behind: BaseException | None = error
+    while behind is not None:
+        if isinstance(behind, kinds):
+            return behind
+        behind = behind.__cause__ or behind.__context__
+    return error if resources.is_short() else None
+
+
+def out_of_memory(error: BaseException) -> str:
     """Returns a line about exhausted memory, with the part of the error that names the cause."""
     message = str(getattr(error, "message", error))
     match = re.search("OOM when allocating.*", message)  # follows the names of a graph

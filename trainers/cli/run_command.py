@@ -219,9 +219,13 @@ def _train(load: Load, path: epath.Path, team: workers.Alone) -> command.Status:
         )
     except NonFiniteLossError as error:
         return command.fail(f"{error}; {hint}", command.Status.NOT_FINITE)
-    except (MemoryError, tf.errors.ResourceExhaustedError) as error:
+    except workers.LostError:
+        raise
+    except Exception as error:
+        if not (lacking := command.lack_of_memory(error)):
+            raise
         return command.fail(
-            f"{command.out_of_memory(error)}; {hint}", command.Status.REFUSED
+            f"{command.out_of_memory(lacking)}; {hint}", command.Status.REFUSED
         )
     if team.is_chief:
         task = registry.get(FLAGS.config.task)

@@ -105,14 +105,16 @@ class DrawingExperiment(ExamplesExperiment):
         pixels = pictures.sheet(self._task.model, shown, self._config.seed)
         events = self._path / EVENTS / DRAWINGS
         with runs.going_on_without(events), on_this_machine(events) as folder:
-            former = {*event_files(folder)}
-            writer = tf.summary.create_file_writer(str(folder))
-            with writer.as_default():
-                tf.summary.image(_TAG, pixels[None], step=epoch)
-            writer.close()
-            written = {*event_files(folder)} - former
-            if (_TAG, epoch) not in recorded(written):
-                raise LackingError("TensorFlow has not written the picture")
+            former = event_files(folder)
+            # A process may have ended between the event and the picture.
+            if (_TAG, epoch) not in recorded(former[-1:]):
+                writer = tf.summary.create_file_writer(str(folder))
+                with writer.as_default():
+                    tf.summary.image(_TAG, pixels[None], step=epoch)
+                writer.close()
+                written = {*event_files(folder)} - {*former}
+                if (_TAG, epoch) not in recorded(written):
+                    raise LackingError("TensorFlow has not written the picture")
         with runs.going_on_without(path):
             path.parent.mkdir(parents=True, exist_ok=True)
             pictures.save_sheet(pixels, path)

@@ -1,4 +1,4 @@
-"""Calls a function in a thread of its own. What is kept for each thread goes with it."""
+"""Functions in threads of their own. What is kept for each thread goes with it."""
 
 import _thread
 import sys
@@ -8,40 +8,53 @@ from typing import Any
 _SECONDS = 10.0  # between two looks at a thread; more than any takes to begin
 
 
-def call(function: Callable[..., Any], *arguments: Any) -> Any:
-    """Returns what a function returns in a new thread.
+class Started:
+    """A function that runs in a new thread.
 
     `threading.Thread.start` waits for ever for a thread that finds no memory to begin with
     (https://github.com/python/cpython/issues/140746).
 
     Raises:
-        MemoryError: the thread found none.
+        MemoryError: there is no memory for a thread.
         RuntimeError: the system has no other thread.
-        BaseException: what the function raises.
     """
-    ended = _thread.allocate_lock()
-    ended.acquire()
-    results: list[Any] = []
-    errors: list[BaseException] = []
 
-    def run() -> None:
+    def __init__(self, function: Callable[..., Any], *arguments: Any) -> None:
+        self._results: list[Any] = []
+        self._errors: list[BaseException] = []
+        self._ended = _thread.allocate_lock()
+        self._ended.acquire()
+        self._thread = _thread.start_new_thread(self._run, (function, arguments))
+
+    def _run(self, function: Callable[..., Any], arguments: tuple[Any, ...]) -> None:
         try:
-            results.append(function(*arguments))
+            self._results.append(function(*arguments))
         except BaseException as error:
-            errors.append(error)
+            self._errors.append(error)
         finally:
-            ended.release()
+            self._ended.release()
 
-    thread = _thread.start_new_thread(run, ())
-    while not ended.acquire(timeout=_SECONDS):
-        # A public function, whatever its name: the frames of all threads.
-        if thread in sys._current_frames():
-            continue
-        if ended.acquire(blocking=False):  # since the last look
-            break
-        raise MemoryError("a thread found no memory to begin with")
-    if errors:
-        raise errors[0]
-    if not results:
-        raise MemoryError("a thread found no memory for its result")
-    return results[0]
+    def result(self) -> Any:
+        """Waits for the function, once; returns what it returns.
+
+        Raises:
+            MemoryError: the thread found no memory to begin with, or for its result.
+            BaseException: what the function raises.
+        """
+        while not self._ended.acquire(timeout=_SECONDS):
+            # A public function, whatever its name: the frames of all threads.
+            if self._thread in sys._current_frames():
+                continue
+            if self._ended.acquire(blocking=False):  # since the last look
+                break
+            raise MemoryError("a thread found no memory to begin with")
+        if self._errors:
+            raise self._errors[0]
+        if not self._results:
+            raise MemoryError("a thread found no memory for its result")
+        return self._results[0]
+
+
+def call(function: Callable[..., Any], *arguments: Any) -> Any:
+    """Returns what a function returns in a new thread; raises as `Started` does."""
+    return Started(function, *arguments).result()

@@ -11,6 +11,7 @@ function of its config.
 """
 
 import contextlib
+import gc
 import logging
 import random
 import shutil
@@ -38,14 +39,15 @@ from trainers.studies.trials import (
 from trainers.tasks import config as configs
 from trainers.tasks import schema
 from trainers.tasks.names import differences, flatten
-from trainers.training import runs, stopping
+from trainers.training import resources, runs, stopping
 from trainers.training.loop import NonFiniteLossError
 from trainers.training.workdir import CONFIG, WorkdirError, read_result, read_run
 
 TRIALS = 20  # unpruned, in the hours of a study that does not say how long a trial is
 _CONFIG_PREFIX = "config."  # before the names of a config's fields in a study's record
 # What a trial's values may cause.
-_NOT_VALID = (ValueError, MemoryError, tf.errors.ResourceExhaustedError)
+_NO_MEMORY = (MemoryError, tf.errors.ResourceExhaustedError)
+_ATTEMPTS = 2  # of a trial that runs out of memory
 
 
 class Settings(NamedTuple):
@@ -223,6 +225,10 @@ def _check_sizes(
             raise ValueError(f"with {search.format_value(values)}, {error}") from error
 
 
+def _first_line(error: Exception) -> str:
+    return str(error).partition("\n")[0]
+
+
 def _measured(
     plan: _Plan, config: ml_collections.ConfigDict, path: epath.Path
 ) -> ml_collections.ConfigDict:
@@ -343,7 +349,27 @@ class _Process:
         return hours is not None and self._trials.hours() >= hours
 
     def _run(self, trial: Trial) -> None:
-        """Trains a trial to its end, and sets how it ended."""
+        """Trains a trial to its end, and sets how it ended.
+
+        One that runs out of memory is tried once more: it may be too large, or something else took
+        the memory for a moment.
+
+        Raises:
+            MemoryError: the trial does not count as failed, since it is the preset itself, or since
+                there is no memory without it, either.
+        """
+        for _ in range(_ATTEMPTS):
+            lacking = self._try(trial)
+            if lacking is None:
+                return
+            keras.backend.clear_session()
+            gc.collect()
+            if trial.number == 0 or resources.is_short():
+                raise MemoryError(lacking)
+        trial.state, trial.why = FAILED, lacking
+
+    def _try(self, trial: Trial) -> str | None:
+        """Trains a trial and sets how it ended; returns what it had no memory for, or None."""
         place, plan = self._place, self._plan
         path = place.trial(trial.number)
         with _log(place.log(trial.number)):
@@ -364,10 +390,13 @@ class _Process:
                 trial.state = PRUNED
             except NonFiniteLossError as error:
                 trial.state, trial.why = PRUNED, str(error)
-            except _NOT_VALID as error:
+            except _NO_MEMORY as error:
+                return _first_line(error)
+            except ValueError as error:
                 if trial.number == 0:  # the preset itself
                     raise
-                trial.state, trial.why = FAILED, str(error).partition("\n")[0]
+                trial.state, trial.why = FAILED, _first_line(error)
+        return None
 
     def _config(self, trial: Trial, path: epath.Path) -> ml_collections.ConfigDict:
         """Returns a trial's config: the one it was begun with, or a new one of its values."""

@@ -4,13 +4,13 @@ import contextlib
 import dataclasses
 import re
 from collections.abc import Callable, Mapping
-from concurrent import futures
 
 import keras
 import numpy as np
 from etils import epath
 
 from trainers.data.stores import is_store
+from trainers.models import threads
 from trainers.training import variables
 from trainers.training.array_files import (
     FAILURES,
@@ -68,8 +68,7 @@ class Checkpoints(RunFiles):
         super().__init__(folder, run_id, check_held, announce)
         self.saved: int | None = None
         self.unwritten_best: dict[str, np.ndarray] | None = None
-        self._writer = futures.ThreadPoolExecutor(max_workers=1)
-        self._writing: futures.Future | None = None
+        self._writing: threads.Started | None = None
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
         except FAILURES as error:
@@ -143,7 +142,7 @@ class Checkpoints(RunFiles):
         """
         self.wait()
         if self._best_is_written(step):
-            self._writing = self._writer.submit(self._save, step, arrays)
+            self._writing = threads.Started(self._save, step, arrays)
 
     def wait(self) -> None:
         """Waits until the thread has written its checkpoint or announced its loss."""
@@ -152,9 +151,8 @@ class Checkpoints(RunFiles):
             writing.result()
 
     def close(self) -> None:
-        """Waits for the thread and ends it."""
-        with self._writer:
-            self.wait()
+        """Waits for the thread."""
+        self.wait()
 
     def save_best(
         self, arrays: Mapping[str, np.ndarray], epoch: int | None = None

@@ -4,6 +4,7 @@ Nothing here needs TensorFlow, which a process may lack the memory to import.
 """
 
 import math
+import mmap
 import resource
 import sys
 import time
@@ -12,6 +13,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 _IMPORTS = 2 * 2**30  # bytes of address space; TensorFlow's libraries take 1.7 GiB
+_LEAST = 64 * 2**20  # bytes; with less, a step, a thread or a graph may fail anywhere
 _UNLIMITED = 2**60  # cgroups of version 1 write a number near 2^63 for no limit
 _STATUS = Path("/proc/self/status")  # Linux's proc(5)
 
@@ -104,6 +106,15 @@ def room(root: Path = Path("/")) -> Room | None:
         if limit != resource.RLIM_INFINITY:
             rooms.append(Room(max(0, limit - used.get(name, 0)), f"ulimit {flag}"))
     return min(rooms, default=None)
+
+
+def is_short() -> bool:
+    """Returns whether the system refuses this process a little more address space."""
+    try:
+        mmap.mmap(-1, _LEAST).close()
+    except (OSError, MemoryError):
+        return True
+    return False
 
 
 def check_imports() -> None:

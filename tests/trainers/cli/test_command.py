@@ -77,6 +77,71 @@ def test_an_error_is_a_line_and_a_status(capsys, error, status):
     assert line.startswith("error: ") and "what" in line
 
 
+def behind(first, error):
+    """An error that a library raises where it met another."""
+    try:
+        try:
+            raise first
+        except Exception:
+            raise error  # noqa: B904
+    except Exception as raised:
+        return raised
+
+
+HIDDEN = [
+    behind(MemoryError("hidden"), TypeError("no signature fits")),
+    behind(behind(MemoryError("hidden"), TypeError("binding")), KeyError("what")),
+    behind(tf.errors.ResourceExhaustedError(None, None, "hidden"), KeyError("what")),
+]
+
+
+@pytest.mark.parametrize("error", HIDDEN)
+def test_memory_that_ran_out_behind_an_error_is_told(capsys, error):
+    def fails():
+        raise error
+
+    assert command.exit_status(["it"], fails) == 2
+    assert "memory has run out (hidden)" in capsys.readouterr().err
+
+
+def test_what_a_file_is_blamed_for_stays_so(capsys):
+    """A damaged file may ask for more memory than there is."""
+
+    def fails():
+        raise behind(MemoryError("much"), ValueError("file.npz is damaged"))
+
+    assert command.exit_status(["it"], fails) == 2
+    assert capsys.readouterr().err == "error: file.npz is damaged\n"
+
+
+SHORT = """
+import resource
+from trainers.cli import command
+from trainers.training import resources
+
+def fails():
+    raise KeyError("could not create a primitive")
+
+def short():
+    size = resources.fields(resources._STATUS, 1024)["VmSize"]
+    resource.setrlimit(resource.RLIMIT_AS, (size + (32 << 20), -1))
+    fails()
+
+assert not resources.is_short()
+print(command.exit_status(["it"], short))
+resource.setrlimit(resource.RLIMIT_AS, (-1, -1))
+command.exit_status(["it"], fails)
+"""
+
+
+def test_a_process_that_gets_no_more_memory_says_so(forks):
+    ended = forks.run("-c", SHORT, cwd=ROOT, timeout=120)
+    assert ended.stdout == "2\n" and ended.returncode == 1
+    told, *traced = ended.stderr.splitlines()
+    assert "memory has run out" in told and "could not create a primitive" in told
+    assert traced[-1] == "KeyError: 'could not create a primitive'"
+
+
 class Broken(io.StringIO):
     """Cannot be written."""
 

@@ -36,11 +36,14 @@ class Training:
     def __init__(self):
         self.epochs = 0
         self.kill_at = self.fail_at = None
+        self.errors = {}  # lists of a trial's, one for each attempt
         self.numbers = []
 
     def __call__(self, load, config, path, distribute, *, observe, splits):
         assert (distribute, splits) == ("none", ("validation",))
         self.numbers.append(int(path.name))
+        if self.errors.get(int(path.name)):
+            raise self.errors[int(path.name)].pop(0)
         if int(path.name) == self.fail_at:
             raise ValueError("memory has run out")
         with open_workdir(path, config.to_dict()) as folder:
@@ -370,6 +373,34 @@ def test_a_preset_that_cannot_be_trained_ends_the_study(training, tmp_path):
     training.fail_at = None
     tune(tmp_path, trials=1)
     assert training.numbers == [0, 0]
+
+
+@pytest.mark.parametrize(
+    "lacking",
+    [MemoryError("too much"), tf.errors.ResourceExhaustedError(None, None, "too much")],
+    ids=["Python", "TensorFlow"],
+)
+def test_a_trial_out_of_memory_is_tried_once_more(whole, training, tmp_path, lacking):
+    training.errors = {2: [lacking]}
+    tune(tmp_path / "momentary")
+    assert tiny.trials(tmp_path / "momentary") == whole
+    training.errors = {2: [lacking, lacking]}
+    tune(tmp_path / "lasting")
+    assert [trial[1] for trial in tiny.trials(tmp_path / "lasting")][2] == "FAIL"
+    assert "failed (too much)" in (tmp_path / "lasting" / outcome.TEXT).read_text()
+
+
+def test_no_trial_is_to_blame_where_there_is_no_memory_without_it(
+    whole, training, tmp_path, monkeypatch
+):
+    training.errors = {2: [MemoryError("nothing is left")]}
+    with monkeypatch.context() as patch:
+        patch.setattr(study.resources, "is_short", lambda: True)
+        with pytest.raises(MemoryError, match="nothing is left"):
+            tune(tmp_path)
+    assert [trial[1] for trial in tiny.trials(tmp_path)][2:] == ["RUNNING"]
+    tune(tmp_path)
+    assert tiny.trials(tmp_path) == whole
 
 
 def test_a_loss_that_is_not_finite_ends_a_trial_as_a_bad_one(
