@@ -67,7 +67,10 @@ def start(
         return main(argv)
 
     stopping.listen()
-    stopping.end_with_parent()
+    try:
+        stopping.end_with_parent()
+    except (MemoryError, RuntimeError) as error:  # no thread
+        sys.exit(fail(out_of_memory(error), Status.REFUSED))
     try:
         with _output():
             app.run(begin, flags_parser=parse_flags)

@@ -17,6 +17,8 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any, NoReturn, TextIO
 
+from trainers.models import threads
+
 NUMBERS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _ended_by: int | None = None
 _PARENT = "KERAS_TRELLIS_PARENT"  # the descriptor of a pipe of `ending_with_this`
@@ -56,7 +58,12 @@ def ending_with_this() -> Iterator[dict[str, Any]]:
 
 
 def end_with_parent() -> None:
-    """Ends this process by SIGTERM when the one that started it has ended."""
+    """Ends this process by SIGTERM when the one that started it has ended.
+
+    Raises:
+        MemoryError: there is no memory for a thread.
+        RuntimeError: the system has no other thread.
+    """
     theirs = os.environ.pop(_PARENT, None)
     if theirs is None:
         return
@@ -65,7 +72,7 @@ def end_with_parent() -> None:
         os.read(int(theirs), 1)  # nothing is ever written
         os.kill(os.getpid(), signal.SIGTERM)
 
-    threading.Thread(target=wait, daemon=True).start()
+    threads.Started(wait)
 
 
 def exit_status(number: int) -> int:

@@ -233,3 +233,30 @@ def said(error):
         for line in error.splitlines()
         if not re.match(r"WARNING: All log|[IWE]0000", line)
     ]
+
+
+WITHOUT_THREADS = """
+import os, _thread
+from trainers.cli import command
+
+def refuse(*_):
+    raise RuntimeError("can't start new thread")
+
+def work(argv):
+    raise AssertionError("it has no thread that ends it with its parent")
+
+theirs, _ = os.pipe()
+os.environ["{variable}"] = str(theirs)
+_thread.start_new_thread = refuse
+command.start(work, list)
+"""
+
+
+def test_a_child_without_a_thread_that_ends_it_with_its_parent_does_not_begin(forks):
+    with stopping.ending_with_this() as arguments:
+        (variable,) = arguments["env"].keys() - os.environ.keys()
+    code = WITHOUT_THREADS.format(variable=variable)
+    ended = forks.run("-c", code, cwd=ROOT, timeout=120)
+    assert ended.returncode == 2
+    assert "memory has run out (can't start new thread)" in ended.stderr
+    assert len(ended.stderr.splitlines()) == 1
