@@ -78,10 +78,12 @@ def start(
         sys.exit(_lost(error))
     except stopping.StoppedError as stopped:
         os._exit(int(stopped.code or 0))  # Python would wait for busy threads
-    except BaseException:
-        if (status := stopping.ended_by()) is None:
-            raise
-        os._exit(status)
+    except BaseException as error:
+        if (status := stopping.ended_by()) is not None:
+            os._exit(status)
+        if isinstance(error, MemoryError):  # before the command's work, or after it
+            sys.exit(fail(out_of_memory(error), Status.REFUSED))
+        raise
     raise AssertionError("app.run has to end by SystemExit")
 
 

@@ -260,3 +260,20 @@ def test_a_child_without_a_thread_that_ends_it_with_its_parent_does_not_begin(fo
     assert ended.returncode == 2
     assert "memory has run out (can't start new thread)" in ended.stderr
     assert len(ended.stderr.splitlines()) == 1
+
+
+BEFORE_THE_WORK = """
+from trainers.cli import command
+
+def parse(argv):
+    raise MemoryError
+
+command.start(lambda argv: 0, parse)
+"""
+
+
+def test_memory_that_runs_out_before_the_work_is_told(forks):
+    ended = forks.run("-c", BEFORE_THE_WORK, cwd=ROOT, timeout=120)
+    assert ended.returncode == 2
+    (line,) = ended.stderr.splitlines()
+    assert line.startswith("error: memory has run out")
