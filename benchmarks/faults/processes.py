@@ -372,7 +372,7 @@ def _exit_status(main):
         traceback.print_exc()
         return 128 + signal.SIGINT
     except BaseException:
-        traceback.print_exc()
+        sys.excepthook(*sys.exc_info())
         return 1
     return 0
 

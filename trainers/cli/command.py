@@ -78,12 +78,10 @@ def start(
         sys.exit(_lost(error))
     except stopping.StoppedError as stopped:
         os._exit(int(stopped.code or 0))  # Python would wait for busy threads
-    except BaseException as error:
-        if (status := stopping.ended_by()) is not None:
-            os._exit(status)
-        if isinstance(error, MemoryError):  # before the command's work, or after it
-            sys.exit(fail(out_of_memory(error), Status.REFUSED))
-        raise
+    except BaseException:
+        if (status := stopping.ended_by()) is None:
+            raise
+        os._exit(status)
     raise AssertionError("app.run has to end by SystemExit")
 
 
@@ -231,7 +229,7 @@ def out_of_memory(error: BaseException) -> str:
     match = re.search("OOM when allocating.*", message)  # follows the names of a graph
     what = (match[0] if match else message.split("\n", 1)[0])[:200]
     why = f" ({what})" if what else ""
-    return f"memory has run out{why}; docs/troubleshooting.md says what needs less"
+    return resources.OUT_OF_MEMORY.format(why)
 
 
 @contextlib.contextmanager

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 _IMPORTS = 2 * 2**30  # bytes of address space; TensorFlow's libraries take 1.7 GiB
+OUT_OF_MEMORY = "memory has run out{}; docs/troubleshooting.md says what needs less"
 _LEAST = 64 * 2**20  # bytes; with less, a step, a thread or a graph may fail anywhere
 _UNLIMITED = 2**60  # cgroups of version 1 write a number near 2^63 for no limit
 _STATUS = Path("/proc/self/status")  # Linux's proc(5)

@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, NoReturn, TextIO
 
 from trainers.models import threads
+from trainers.training import resources
 
 NUMBERS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _ended_by: int | None = None
@@ -101,6 +102,18 @@ def listen(*, importing: bool = False, stderr: int = 2) -> None:
     _open_streams()
     _handle(functools.partial(_end, stderr) if importing else _stop)
     sys.unraisablehook = _lost
+    sys.excepthook = _uncaught
+
+
+def _uncaught(kind: type[BaseException], error: BaseException, trace: Any) -> None:
+    """Tells an exception that nothing caught; memory may run out within an import, too."""
+    if not issubclass(kind, MemoryError):
+        sys.__excepthook__(kind, error, trace)
+        return
+    with contextlib.suppress(OSError, ValueError):
+        sys.stdout.flush()
+    os.write(2, f"error: {resources.OUT_OF_MEMORY.format('')}\n".encode())
+    os._exit(2)
 
 
 class StopSignals:

@@ -262,18 +262,34 @@ def test_a_child_without_a_thread_that_ends_it_with_its_parent_does_not_begin(fo
     assert len(ended.stderr.splitlines()) == 1
 
 
+WITHIN_AN_IMPORT = """
+from trainers.training import stopping
+
+stopping.listen(importing=True)
+print("before")
+raise MemoryError
+"""
 BEFORE_THE_WORK = """
 from trainers.cli import command
 
 def parse(argv):
     raise MemoryError
 
+print("before")
 command.start(lambda argv: 0, parse)
 """
 
 
-def test_memory_that_runs_out_before_the_work_is_told(forks):
-    ended = forks.run("-c", BEFORE_THE_WORK, cwd=ROOT, timeout=120)
-    assert ended.returncode == 2
+@pytest.mark.parametrize("code", [WITHIN_AN_IMPORT, BEFORE_THE_WORK])
+def test_memory_that_runs_out_outside_of_the_work_is_told(code, forks):
+    ended = forks.run("-c", code, cwd=ROOT, timeout=120)
+    assert (ended.stdout, ended.returncode) == ("before\n", 2)
     (line,) = ended.stderr.splitlines()
     assert line.startswith("error: memory has run out")
+
+
+def test_another_error_within_an_import_has_its_traceback(forks):
+    code = WITHIN_AN_IMPORT.replace("MemoryError", "KeyError")
+    ended = forks.run("-c", code, cwd=ROOT, timeout=120)
+    assert ended.returncode == 1
+    assert ended.stderr.splitlines()[-1] == "KeyError"
