@@ -27,9 +27,10 @@ class Cache(NamedTuple):
     Attributes:
         inputs: the last inputs, `[B, (kernel_size - 1) * largest dilation, p]`.
         levels: for each state of the gate what the levels need of their own past, `[B, S, units]`.
-            A level of dilation d holds max(kernel_size - 1, 1) * d steps, S is their sum over the
-            levels. Levels stand in the order of their place in the dilation cycle, then from the
-            lowest up: with one dilation for all levels simply from the lowest up.
+            A level of dilation d holds max(kernel_size - 1, 1) * d steps of h and d of each other
+            state, S is their sum over the levels. Levels stand in the order of their place in the
+            dilation cycle, then from the lowest up: with one dilation for all levels simply from
+            the lowest up.
         state: the state of the top level's last valid step, each `[B, units]`.
         steps: the number of valid steps seen so far, `[B]`, int32.
     """

@@ -23,10 +23,10 @@ def order(network: Network) -> list[int]:
     return sorted(levels, key=lambda level: level % cycle)
 
 
-def ends(network: Network) -> list[int]:
-    """Returns for each level, from the lowest up, where its steps end in `Cache.levels`."""
+def ends(network: Network, state: int) -> list[int]:
+    """Returns for each level, from the lowest up, where its steps end in `Cache.levels[state]`."""
     levels = order(network)
-    sums = itertools.accumulate(map(network.width, levels))
+    sums = itertools.accumulate(network.width(level, state) for level in levels)
     end_by_level = dict(zip(levels, sums, strict=True))
     return [end_by_level[level] for level in range(network.depth)]
 
@@ -41,7 +41,7 @@ def begin(network: Network, inputs: int, state: State) -> Cache:
     """
     return Cache(
         inputs=zeros(state[0], network.input_width, inputs),
-        levels=tuple(repeated(tensor, network.cached_steps) for tensor in state),
+        levels=tuple(map(repeated, state, network.cached_steps)),
         state=state,
         steps=ops.zeros_like(state[0][:, 0], "int32"),
     )
@@ -50,22 +50,25 @@ def begin(network: Network, inputs: int, state: State) -> Cache:
 def spec(network: Network, inputs: int, rows: int | None) -> Cache:
     """Returns the shapes of a cache of so many rows; None where their number is unknown."""
     units = network.units
-    states = network.gate.states
-    level = keras.KerasTensor([rows, network.cached_steps, units])
     state = keras.KerasTensor([rows, units])
     return Cache(
         inputs=keras.KerasTensor([rows, network.input_width, inputs]),
-        levels=(level,) * states,
-        state=(state,) * states,
+        levels=tuple(
+            keras.KerasTensor([rows, steps, units]) for steps in network.cached_steps
+        ),
+        state=(state,) * network.gate.states,
         steps=keras.KerasTensor([rows], "int32"),
     )
 
 
 def past_of_level(network: Network, cache: Cache, level: int) -> State:
-    """Returns what a level keeps of its past, each `[B, width, units]`."""
-    end = ends(network)[level]
-    begin = end - network.width(level)
-    return tuple(tensor[:, begin:end] for tensor in cache.levels)
+    """Returns what a level keeps of its past, each `[B, W, units]` with a width of its own."""
+    past = []
+    for number, tensor in enumerate(cache.levels):
+        end = ends(network, number)[level]
+        begin = end - network.width(level, number)
+        past.append(tensor[:, begin:end])
+    return tuple(past)
 
 
 def levels_of_pasts(network: Network, pasts: Sequence[State]) -> State:

@@ -149,8 +149,7 @@ def settle(
     left = zeros(inputs, network.input_width, inputs.shape[-1])
     pasts = []
     for phase in range(network.depth):
-        width = network.width(phase)
-        pasts.append(tuple(repeated(tensor, width) for tensor in before))
+        pasts.append(tuple(map(repeated, before, network.widths(phase))))
     turn = method.begin(network, weights, inputs, left, pasts, solver)
     state, convergence = _solve(network, turn, inputs, plan, solver)
     outputs = last_steps(masks.unpack(state[0], plan), num_outputs)
@@ -206,11 +205,9 @@ def _next_levels(
     for phase, past in enumerate(pasts):
         if phase:
             below = turn.run_level(turn.parameters, phase - 1, below)
-        width = network.width(phase)
         padded = map(pad_left, past, below)
-        next_pasts.append(
-            tuple(masks.last_valid_steps(tensor, width, plan) for tensor in padded)
-        )
+        widths = network.widths(phase)
+        next_pasts.append(masks.last_valid_pasts(padded, widths, plan))
     return caches.levels_of_pasts(network, next_pasts)
 
 

@@ -8,7 +8,7 @@ alone: there the steps that come first must be held at the initial state.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 from keras import ops
@@ -252,6 +252,14 @@ def last_valid_steps(padded: Tensor, width: int, plan: Packing | None) -> Tensor
     first = ops.expand_dims(plan.count, 1)
     places = first + ops.arange(width, dtype="int32")
     return backend.gather_steps(padded, places)
+
+
+def last_valid_pasts(
+    padded: Iterable[Tensor], widths: Sequence[int], plan: Packing | None
+) -> State:
+    """Returns the last valid steps of each tensor of a state, of each as many as it keeps."""
+    pairs = zip(padded, widths, strict=True)
+    return tuple(last_valid_steps(tensor, width, plan) for tensor, width in pairs)
 
 
 def _prepend(first: Tensor, sequences: Tensor) -> Tensor:

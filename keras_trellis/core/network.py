@@ -95,14 +95,23 @@ class Network:
         """Returns the dilation of a level, or of a place in the period."""
         return self.cycle[level % len(self.cycle)]
 
-    def width(self, level: int) -> int:
-        """Returns how many time steps of the past a level reads of the level below."""
-        return max(self.kernel_size - 1, 1) * self.dilation(level)
+    def width(self, level: int, state: int = 0) -> int:
+        """Returns how far back a level reads a tensor of the state of the level below, in steps.
+
+        The taps read h, the first tensor; the gate reads all of them, one dilation back.
+        """
+        taps = max(self.kernel_size - 1, 1) if state == 0 else 1
+        return taps * self.dilation(level)
+
+    def widths(self, level: int) -> list[int]:
+        """Returns these widths for each tensor of the state."""
+        return [self.width(level, state) for state in range(self.gate.states)]
 
     @property
-    def cached_steps(self) -> int:
-        """How many time steps of the past all levels together read."""
-        return sum(map(self.width, range(self.depth)))
+    def cached_steps(self) -> list[int]:
+        """How many time steps of each tensor of the state all levels together keep."""
+        by_level = map(self.widths, range(self.depth))
+        return list(map(sum, zip(*by_level, strict=True)))
 
     def segments(
         self, steps: int | None, stops: Collection[int], num_outputs: Number | None

@@ -104,8 +104,8 @@ def _advance(
     """Returns the state of a level, from that of the level below."""
     network = levels.network
     stride = levels.part.before.stride
-    width = network.width(phase) // stride
-    left = [repeated(tensor, width) for tensor in carry.initial]
+    widths = [width // stride for width in network.widths(phase)]
+    left = map(repeated, carry.initial, widths)
     padded = list(map(pad_left, left, state))
     run = functools.partial(
         run_level, network, phase=phase, stride=stride, needed=levels.reached
@@ -233,10 +233,7 @@ def stream(
     for level in range(network.depth):
         left = caches.past_of_level(network, cache, level)
         padded = list(map(pad_left, left, state))
-        width = network.width(level)
-        pasts.append(
-            tuple(masks.last_valid_steps(tensor, width, plan) for tensor in padded)
-        )
+        pasts.append(masks.last_valid_pasts(padded, network.widths(level), plan))
         state = run_level(network, weights, addends, padded, level)
         state = network.begun(state, level)
     last = masks.last_valid(state, plan, cache.state)
@@ -260,19 +257,22 @@ def run_level(
         weights: its weights.
         addends: the injected input.
         padded: the state of the level below and what stands to its left,
-            each `[B, width + T, units]`.
+            each `[B, W + T, units]` with a width of its own.
         phase: the level, or its place in the period.
         stride: how many time steps lie between two steps of `padded`.
         needed: the steps of `padded` to compute.
     """
     dilation = network.dilation(phase) // stride
-    width = network.width(phase) // stride
+    widths = [width // stride for width in network.widths(phase)]
     hidden = masked(padded[0], weights.state_mask)
     kernel = ops.cast(weights.recurrent_kernel, hidden.dtype)
-    total = causal_convolution(hidden, kernel, dilation, width, needed)
+    total = causal_convolution(hidden, kernel, dilation, widths[0], needed)
     if phase % network.inject_every == 0:
         total = total + addends[network.dilation(phase)]
     if weights.bias is not None:
         total = total + weights.bias
-    shifted = tuple(delay(tensor, width, dilation, needed) for tensor in padded)
+    shifted = tuple(
+        delay(tensor, width, dilation, needed)
+        for tensor, width in zip(padded, widths, strict=True)
+    )
     return activate(network.gate, total, shifted)

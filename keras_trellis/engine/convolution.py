@@ -7,14 +7,13 @@ from __future__ import annotations
 
 import functools
 import operator
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import tensorflow as tf
 
-from keras_trellis.backend.tensorflow import multiply
 from keras_trellis.core import injection
-from keras_trellis.core.convolution import masked, rows
+from keras_trellis.core.convolution import rows
 from keras_trellis.core.network import Network, Weights
 from keras_trellis.core.schedule import Steps
 from keras_trellis.types import Tensor
@@ -100,54 +99,6 @@ def compiled(function: Callable, *static: Any) -> Callable:
     """Returns a function of tensors that XLA compiles, with its first arguments."""
     function = functools.partial(function, *static)
     return tf.function(function, jit_compile=True, autograph=False)
-
-
-def inject_step(
-    network: Network, weights: Weights, step: Tensor, past: Tensor
-) -> Addends:
-    """As `inject`, for a single step, whose present tap all dilations share."""
-    dilations = sorted(set(network.cycle))
-    taps = network.input_taps - 1
-    if len(dilations) == 1 or not taps:
-        return inject(network, weights, step, past)
-    kernel = weights.kernel
-    bias = weights.bias
-    step = masked(step, weights.input_mask)
-    present = multiply(step, kernel[taps])
-    if bias is not None:
-        present += bias
-    past = masked(past, weights.input_mask)
-    ends = [network.input_width] * len(dilations)
-    products = past_products(past, kernel[:taps], ends, dilations)
-    products += present
-    by_dilation = tf.split(products, len(dilations), axis=1)
-    addends = dict(zip(dilations, by_dilation, strict=True))
-    return addends | _without_input(network, bias)
-
-
-def past_products(
-    past: Tensor, kernel: Tensor, ends: Sequence[int], dilations: Sequence[int]
-) -> Tensor:
-    """Returns the products of the past taps of several convolutions, for a single step.
-
-    Args:
-        past: `[B, W, C]`.
-        kernel: `[taps, C, C']`, the past taps alone.
-        ends: for each convolution where its steps end in `past`.
-        dilations: the dilation of each convolution.
-
-    Returns:
-        `[B, convolutions, C']`.
-    """
-    taps, channels, _ = kernel.shape
-    places: list[int] = []
-    for end, dilation in zip(ends, dilations, strict=True):
-        oldest = end - taps * dilation
-        places += range(oldest, end, dilation)
-    read = tf.gather(past, places, axis=1)
-    shape = [-1, len(ends), taps * channels]
-    read = tf.reshape(read, shape)
-    return multiply(read, rows(kernel))
 
 
 def addend(network: Network, addends: Addends, phase: int) -> Tensor:

@@ -115,7 +115,10 @@ def begin(
     addends = convolution.inject(
         network, weights, sequences, cache.inputs, training=training
     )
-    split = [_split_levels(network, tensor) for tensor in cache.levels]
+    split = [
+        _split_levels(network, number, tensor)
+        for number, tensor in enumerate(cache.levels)
+    ]
     pasts = list(zip(*split, strict=True))
     levels = _Levels(network, hidden, addends, pasts, plan, training)
     advance = functools.partial(_advance, levels)
@@ -134,7 +137,6 @@ def _advance(
 ) -> _Carry:
     """Runs a level on its past, and keeps what the next chunk needs."""
     network = levels.network
-    width = network.width(phase)
     dilation = network.dilation(phase)
     cycle = len(network.cycle)
     place = phase % cycle
@@ -143,8 +145,8 @@ def _advance(
     pasts = levels.pasts[place]
     past = tuple(tf.gather(tensor, turn, axis=1) for tensor in pasts)
     written = []
-    by_state = zip(arrays[place], past, carry.state, strict=True)
-    for array, left, below in by_state:
+    by_state = zip(arrays[place], past, carry.state, network.widths(phase), strict=True)
+    for array, left, below, width in by_state:
         padded = pad_left(left, below)
         steps = masks.last_valid_steps(padded, width, levels.plan)
         written.append(array.write(turn, steps))
@@ -158,12 +160,13 @@ def _advance(
     return _Carry(state, arrays)
 
 
-def _split_levels(network: Network, levels: Tensor) -> list[Tensor]:
+def _split_levels(network: Network, state: int, levels: Tensor) -> list[Tensor]:
     """Splits what the levels keep of one state by their place in the dilation cycle.
 
     Args:
         network: the network's shape.
-        levels: `[B, S, units]`, an entry of `Cache.levels`.
+        state: which one.
+        levels: `[B, S, units]`, this entry of `Cache.levels`.
 
     Returns:
         for each place `[B, levels, steps, units]`.
@@ -173,7 +176,7 @@ def _split_levels(network: Network, levels: Tensor) -> list[Tensor]:
     sizes = []
     for place in range(cycle):
         count = len(range(place, network.depth, cycle))
-        width = network.width(place)
+        width = network.width(place, state)
         shapes.append([-1, count, width, network.units])
         sizes.append(count * width)
     parts = tf.split(levels, sizes, axis=1)

@@ -93,7 +93,7 @@ def pay(network: Network, sequences: Tensor, num_outputs: Number | None) -> bool
         return False
     states = network.gate.states
     count, size = _cut(rows, steps)
-    pasts = count * network.cached_steps * states
+    pasts = count * sum(network.cached_steps)
     tile = size * network.depth * (states + network.gate.blocks)
     return 2 * (pasts + tile) <= steps * activations(network)
 

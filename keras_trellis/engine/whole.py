@@ -135,12 +135,12 @@ def _advance(
     """Runs a level with level % period = phase."""
     network = levels.network
     stride = levels.part.before.stride
-    width = network.width(phase) // stride
+    widths = [width // stride for width in network.widths(phase)]
     dilation = network.dilation(phase) // stride
     if carry.initial:
-        past = tuple(repeated(tensor, width) for tensor in carry.initial)
+        past = tuple(map(repeated, carry.initial, widths))
     else:
-        past = tuple(zeros(tensor, width, network.units) for tensor in carry.state)
+        past = tuple(zeros(carry.state[0], width, network.units) for width in widths)
     reach = Reach(network.kernel_size, dilation, filled, reached)
     kernel, rounded = carry.weights
     hidden = HiddenKernel(kernel, rounded, mask)
