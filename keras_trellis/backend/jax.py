@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import functools
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -332,3 +333,61 @@ def row_bits(seeds: Tensor, numbers: Tensor, count: int) -> Tensor:
         return jax.random.bits(key, (count,), "uint32")
 
     return jax.vmap(bits)(seeds, numbers)
+
+
+class Buffers:
+    """Numbers that a function reads and updates in place; see the one of TensorFlow.
+
+    Reading and writing are two programs: XLA copies a buffer that one program does both to. Weights
+    are constants of the first: as arguments their parts would be copied at each call. It is compiled
+    anew when they have changed.
+    """
+
+    def __init__(
+        self,
+        model: Any,
+        begun: Mapping[str, Any],
+        places: Any,
+        run: Callable[..., Any],
+    ) -> None:
+        self._variables = model.variables
+        self._buffers = {name: jnp.asarray(entries) for name, entries in begun.items()}
+        self._places = jnp.asarray(places)
+        self._run = run
+        self._values: list[Tensor] = []
+
+    def advance(self, inputs: list[Tensor]) -> list[Tensor]:
+        """Calls the function, and returns its outputs."""
+        values = [variable.value for variable in self._variables]
+        if list(map(id, values)) != list(map(id, self._values)):
+            self._values = values
+            self._compute = jax.jit(self._traced)
+        outputs, written, self._places = self._compute(
+            self._buffers, self._places, inputs
+        )
+        self._buffers = _written(self._buffers, written)
+        return outputs
+
+    def overwrite(self, name: str, chosen: Tensor, entries: Any) -> None:
+        """Writes the entries of a buffer where `chosen`, bool `[N]`, is true."""
+        buffer = self._buffers[name]
+        chosen = chosen.reshape([-1] + [1] * (buffer.ndim - 1))
+        self._buffers[name] = jnp.where(chosen, entries, buffer)
+
+    def _traced(
+        self, buffers: dict[str, Tensor], places: Tensor, inputs: list[Tensor]
+    ) -> Any:
+        # Keras's cells advance their seeds, at inference too.
+        with keras.StatelessScope():
+            return self._run(lambda name, where: buffers[name][where], places, inputs)
+
+
+@functools.partial(jax.jit, donate_argnums=0)
+def _written(
+    buffers: dict[str, Tensor], written: Mapping[str, Any]
+) -> dict[str, Tensor]:
+    after = {}
+    for name, (places, entries) in written.items():
+        flat = entries.reshape([-1, *entries.shape[2:]])
+        after[name] = buffers[name].at[places.reshape([-1])].set(flat)
+    return after

@@ -7,7 +7,7 @@ generator is always Philox, since TensorFlow's default differs under XLA.
 from __future__ import annotations
 
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
 import keras
@@ -515,3 +515,56 @@ def row_bits(seeds: Tensor, numbers: Tensor, count: Number) -> Tensor:
     spec = tf.TensorSpec([known], tf.uint32)
     rows = (seeds, tf.cast(numbers, seeds.dtype))
     return tf.map_fn(bits, rows, fn_output_signature=spec)
+
+
+class Buffers:
+    """Numbers that a function reads and updates in place.
+
+    Args:
+        model: the model whose weights the function reads.
+        begun: the buffers at first, each `[N, ...]`, by name.
+        places: integers that it updates too.
+        run: the function, of what reads entries of a buffer at places, of the integers, and of the
+            inputs; it returns its outputs, for each buffer the places to write and what to write
+            there, and the next integers.
+    """
+
+    def __init__(
+        self,
+        model: Any,
+        begun: Mapping[str, Any],
+        places: Any,
+        run: Callable[..., Any],
+    ) -> None:
+        self._buffers = {
+            name: tf.Variable(entries, trainable=False)
+            for name, entries in begun.items()
+        }
+        self._places = tf.Variable(places, trainable=False)
+        self._run = run
+        self._advance = tf.function(self._traced, autograph=False)
+
+    def advance(self, inputs: list[Tensor]) -> list[Tensor]:
+        """Calls the function, and returns its outputs."""
+        return self._advance(inputs)
+
+    def overwrite(self, name: str, chosen: Tensor, entries: Any) -> None:
+        """Writes the entries of a buffer where `chosen`, bool `[N]`, is true."""
+        buffer = self._buffers[name]
+        chosen = tf.reshape(chosen, [-1] + [1] * (buffer.shape.rank - 1))
+        buffer.assign(tf.where(chosen, entries, buffer))
+
+    def _traced(self, inputs: list[Tensor]) -> list[Tensor]:
+        outputs, written, places = self._run(self._read, self._places.value(), inputs)
+        for name, (where, entries) in written.items():
+            updates = tf.IndexedSlices(_flat(entries), tf.reshape(where, [-1]))
+            self._buffers[name].scatter_update(updates)
+        self._places.assign(places)
+        return outputs
+
+    def _read(self, name: str, places: Tensor) -> Tensor:
+        return self._buffers[name].sparse_read(places)
+
+
+def _flat(entries: Tensor) -> Tensor:
+    return tf.reshape(entries, tf.concat([[-1], tf.shape(entries)[2:]], 0))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import keras
@@ -269,3 +269,35 @@ def dropout_mask(
     """
     is_retained = keras.random.uniform(shape, seed=seed) >= rate
     return ops.cast(is_retained, dtype) / ops.cast(1 - rate, dtype)
+
+
+class Buffers:
+    """Numbers that a function reads and updates in place; see the one of TensorFlow."""
+
+    def __init__(
+        self,
+        model: Any,
+        begun: Mapping[str, Any],
+        places: Any,
+        run: Callable[..., Any],
+    ) -> None:
+        self._buffers = {
+            name: ops.convert_to_tensor(entries) for name, entries in begun.items()
+        }
+        self._places = ops.convert_to_tensor(places)
+        self._run = run
+
+    @torch.no_grad()
+    def advance(self, inputs: list[Tensor]) -> list[Tensor]:
+        """Calls the function, and returns its outputs."""
+        outputs, written, self._places = self._run(self._read, self._places, inputs)
+        for name, (places, entries) in written.items():
+            self._buffers[name][places] = entries
+        return outputs
+
+    def overwrite(self, name: str, chosen: Tensor, entries: Any) -> None:
+        """Writes the entries of a buffer where `chosen`, bool `[N]`, is true."""
+        self._buffers[name][chosen] = ops.convert_to_tensor(entries)[chosen]
+
+    def _read(self, name: str, places: Tensor) -> Tensor:
+        return self._buffers[name][places]

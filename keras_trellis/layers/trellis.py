@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 import keras
 from keras import ops
 
 from keras_trellis import arguments
-from keras_trellis.core import trellis
+from keras_trellis.core import streamed, trellis
+from keras_trellis.core.lines import Line
 from keras_trellis.core.network import receptive_field
 from keras_trellis.layers import networks
 from keras_trellis.layers.hooks import Pass
@@ -274,3 +275,31 @@ class TrellisLayer(TrellisBase):
         weights = self._weights(sequences, training=False)
         hidden, cache = trellis.stream(self._network, weights, sequences, cache, mask)
         return self._outputs(hidden), cache
+
+    def delay_lines(self) -> dict[str, Line] | None:
+        """Returns what a stream keeps of the past, by name.
+
+        None for a layer of a class of your own that begins from another state than zeros: its
+        cache goes on as a whole.
+        """
+        if type(self).get_initial_state is not TrellisBase.get_initial_state:
+            return None
+        return streamed.lines(self._network, self.input_units, self.compute_dtype)
+
+    def advance(
+        self, sequences: Tensor, past: Mapping[str, Tensor]
+    ) -> tuple[Tensor, dict[str, Tensor]]:
+        """Continues sequences from what a chunk reads of the delay lines.
+
+        Args:
+            sequences: the next steps, `[B, n, p]`, n known.
+            past: of each line the entries at `line.places(n)`.
+
+        Returns:
+            outputs `[B, n, output_units]`, and the new entries of each line, `[B, n, ...]`.
+        """
+        sequences = ops.cast(sequences, self.compute_dtype)
+        weights = self._weights(sequences, training=False)
+        table = streamed.lines(self._network, self.input_units, self.compute_dtype)
+        state, pushed = streamed.advance(self._network, weights, sequences, past, table)
+        return self._outputs(state[0]), pushed

@@ -96,11 +96,29 @@ def streamed(model, x, mask, cuts, between=through_a_file):
         outputs, cache = run(x[:, first:cut], between(cache), valid)
         chunks.append(list(map(array, keras.tree.flatten(outputs))))
         first = cut
+    return joined_in_time(model, chunks)
+
+
+def joined_in_time(model, chunks):
+    """Returns the outputs over chunks, joined where they have steps, else the last."""
     parts = zip(*chunks, strict=True)
     return [
         np.concatenate(part, axis=1) if has_time(tensor) else part[-1]
         for part, tensor in zip(parts, model.outputs, strict=True)
     ]
+
+
+def in_place(stream, x, cuts, again=None, row=None):
+    """Returns the outputs of a running stream, in which a row may begin again at a cut."""
+    running = stream.start(len(x))
+    chunks, first = [], 0
+    for number, cut in enumerate(cuts):
+        if number == again:
+            running.reset(np.arange(len(x)) == row)
+        outputs = running.advance(x[:, first:cut])
+        chunks.append(list(map(array, keras.tree.flatten(outputs))))
+        first = cut
+    return joined_in_time(stream.model, chunks)
 
 
 def has_time(tensor):
@@ -119,6 +137,7 @@ def test_a_layer_streams(kind):
     x, mask = drawn_steps(8)
     for valid in [mask] if ON_JAX else [mask, None]:
         assert_close(streamed(model, x, valid, [2, 4, 8]), whole(model, x, valid))
+    assert_close(in_place(StreamedModel(model), x, [2, 4, 8]), whole(model, x, None))
 
 
 def test_layers_over_several_tensors_stream():
@@ -232,3 +251,5 @@ def test_drawn_models_stream(blocks, end, only_end, chunks, masked, row, again):
         begin = np.s_[row, first // stride :] if has_time(tensor) else row
         result[begin] = part[row]
     assert_close(results, expected)
+    if not masked:
+        assert_close(in_place(stream, x, cuts, again, row), expected)

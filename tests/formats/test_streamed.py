@@ -9,6 +9,7 @@ import pytest
 import tensorflow as tf
 
 from keras_trellis import EquilibriumTrellisLayer, StreamedModel, TrellisLayer
+from keras_trellis.formats import rings
 from tests.contract.blocks import CHANNELS, KINDS, drawn_steps, with_random_weights
 from tests.formats import runtimes
 
@@ -90,24 +91,46 @@ RUNTIMES = {
 }
 
 
+class Cache:
+    """The past as the graph keeps it."""
+
+    def __init__(self, streamed, path):
+        begun = streamed.get_initial_cache(1)
+        self._cache = {name: np.zeros_like(value) for name, value in begun.items()}
+
+    def read(self):
+        return self._cache
+
+    def push(self, found):
+        self._cache = {name: found[name] for name in self._cache}
+
+
+class Host(rings.Rings):
+    """The past as a program beside the graph keeps it."""
+
+    def __init__(self, streamed, path):
+        super().__init__(rings.Table.of_export(path), 1)
+
+
+@pytest.mark.parametrize(("kept", "steps"), [(Cache, 2), (Host, 2), (Host, 6)])
 @pytest.mark.parametrize("form", RUNTIMES)
-def test_layers_in_the_runtime_of_a_format(form, tmp_path):
+def test_layers_in_the_runtime_of_a_format(form, kept, steps, tmp_path):
     name, load = RUNTIMES[form]
     if runtimes.missing([name]):
         pytest.skip(f"{name} is not installed")
     kinds = kinds_in(form)
     streamed = model_of(kinds)
     path = tmp_path / "model"
-    streamed.export(path, form)
+    cache = "host" if kept is Host else "graph"
+    streamed.export(path, form, steps=steps, cache=cache)
     run = load(str(path))
     # One row, without a step of zeros, whose direction LiteRT has as NaN.
     x = drawn_steps(STEPS)[0][1:2]
-    begun = streamed.get_initial_cache(1)
-    cache = {name: np.zeros_like(value) for name, value in begun.items()}
+    past = kept(streamed, path)
     chunks = []
-    for first in range(0, STEPS, streamed.stride):
-        found = run({"x": x[:, first : first + streamed.stride], **cache})
-        cache = {name: found[name] for name in cache}
+    for first in range(0, STEPS, steps):
+        found = run({"x": x[:, first : first + steps], **past.read()})
+        past.push(found)
         chunks.append([found[name] for name in streamed.output_names])
     parts = zip(*chunks, strict=True)
     for kind, part, expected in zip(kinds, parts, streamed.model(x), strict=True):

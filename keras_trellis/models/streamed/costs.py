@@ -15,23 +15,21 @@ from keras_trellis.models.classifier import TrellisClassifier
 from keras_trellis.models.streamed.plan import Node, Plan
 from keras_trellis.recurrent.tensorized import TensorizedLSTM
 
-_HEAD = ("layer", "keeps", "bytes a row", "multiply-adds a step")
+_HEAD = ("layer", "keeps", "bytes a row", "moved a step", "multiply-adds a step")
 
 
 def table(plan: Plan) -> str:
     """Returns the layers of a plan, what they keep and what they compute, and the sums."""
     rows: list[tuple[str, ...]] = [_HEAD]
-    total_bytes = 0
-    total_products = 0.0
+    totals = [0.0, 0.0, 0.0]
     for node in plan.nodes:
         layer = node.rule.layer
-        size = row_bytes(node)
         products = _rate(node, plan) * multiply_adds(layer)
-        total_bytes += size
-        total_products += products
+        numbers = (*_bytes(node, plan.stride), products)
+        totals = [total + number for total, number in zip(totals, numbers, strict=True)]
         kind = f"{node.path} ({type(layer).__name__})"
-        rows.append((kind, node.rule.past, _text(size), _text(products)))
-    rows.append(("all", "", _text(total_bytes), _text(total_products)))
+        rows.append((kind, node.rule.past, *map(_text, numbers)))
+    rows.append(("all", "", *map(_text, totals)))
     columns = zip(*rows, strict=True)
     widths = [max(map(len, column)) for column in columns]
     lines = [_line(row, widths) for row in rows]
@@ -42,14 +40,23 @@ def table(plan: Plan) -> str:
     return "\n".join(lines)
 
 
-def row_bytes(node: Node) -> int:
-    """Returns the bytes of what a call keeps of one row."""
-    total = 0
-    for spec in node.unpack(node.cache).values():
-        digits = re.search(r"\d+", spec.dtype)
+def _bytes(node: Node, steps: int) -> tuple[float, float]:
+    """Returns the bytes that a call keeps of one row, and those that it reads and writes a step.
+
+    Args:
+        node: the call.
+        steps: the steps of a chunk.
+    """
+    kept, moved = 0, 0
+    own_steps = node.own_steps(steps)
+    for line in node.lines.values():
+        digits = re.search(r"\d+", line.dtype)
         bits = int(digits[0]) if digits else 8
-        total += math.prod(spec.shape) * bits // 8
-    return total
+        entry = math.prod(line.shape) * bits // 8
+        kept += entry * line.length
+        written = min(own_steps, line.length)
+        moved += entry * (len(line.places(own_steps)) + written)
+    return kept, moved / steps
 
 
 def _rate(node: Node, plan: Plan) -> float:

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import functools
 import importlib
 import os
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import keras
 import tensorflow as tf
 
 from keras_trellis import arguments
+from keras_trellis.formats import rings
+from keras_trellis.models.streamed import pools
 from keras_trellis.models.streamed.costs import iterates
 from keras_trellis.models.streamed.plan import Plan
 
@@ -25,18 +28,30 @@ def write(
     form: str,
     steps: int,
     batch_size: int | None,
+    cache: str,
 ) -> None:
     """Writes a chunk's pass; see `StreamedModel.export`."""
     writer = WRITERS.get(form)
     if writer is None:
         raise arguments.refusal("format", form, f"one of {[*WRITERS]}")
+    kind = _CHUNKS.get(cache)
+    if kind is None:
+        raise arguments.refusal("cache", cache, f"one of {[*_CHUNKS]}")
     path = os.fspath(path)
-    if tf.io.gfile.exists(path):
-        raise ValueError(f"`path` must not be there yet. Received: path={path!r}")
+    chunk = kind(streamed, plan, steps)
+    table = chunk.table
+    files = [path] if table is None else [path, rings.table_path(path)]
+    for file in files:
+        if tf.io.gfile.exists(file):
+            raise ValueError(
+                f"`path` must not be there yet. Received: path={path!r}, and {file} is there"
+            )
     if batch_size is not None:
         batch_size = arguments.positive("batch_size", batch_size)
-    chunk = Chunk(streamed, plan, steps)
     writer(chunk, batch_size, path)
+    if table is not None:
+        with tf.io.gfile.GFile(rings.table_path(path), "w") as file:
+            file.write(table.to_json())
 
 
 class Chunk:
@@ -53,14 +68,26 @@ class Chunk:
         self.plan = plan
         self._steps = steps
 
+    @property
+    def table(self) -> rings.Table | None:
+        """The delay lines that the host keeps, if it keeps any."""
+        return None
+
     def specs(self, batch_size: int | None) -> list[tf.TensorSpec]:
         """Returns its inputs: the chunk, then the cache."""
+        return self._chunk_specs(batch_size) + self._past_specs(batch_size)
+
+    def _chunk_specs(self, batch_size: int | None) -> list[tf.TensorSpec]:
         specs = []
         names = self.streamed.input_names
         tensors = self.streamed.model.inputs
         for name, tensor in zip(names, tensors, strict=True):
             shape = [batch_size, self._steps, *tensor.shape[2:]]
             specs.append(tf.TensorSpec(shape, tensor.dtype, name))
+        return specs
+
+    def _past_specs(self, batch_size: int | None) -> list[tf.TensorSpec]:
+        specs = []
         for name, spec in self.plan.specs.items():
             shape = [batch_size, *spec.shape[1:]]
             specs.append(tf.TensorSpec(shape, spec.dtype, name))
@@ -77,22 +104,65 @@ class Chunk:
             stepwise: see `Plan.run`.
         """
         count = len(self.plan.inputs)
-        names = [*self.plan.specs]
 
         def run(*tensors: tf.Tensor) -> dict[str, tf.Tensor]:
             inputs = list(tensors[:count])
-            cache = dict(zip(names, tensors[count:], strict=True))
-            masks = [None] * count
             rows = batch_size
             if rows is None:
                 rows = tf.shape(inputs[0])[0]
-            outputs, after = self.plan.run(inputs, masks, cache, rows, stepwise)
+            outputs, after = self._run(inputs, tensors[count:], rows, stepwise)
             output_names = self.streamed.output_names
             results = dict(zip(output_names, outputs, strict=True))
-            return results | {prefix + name: after[name] for name in names}
+            return results | {prefix + name: after[name] for name in after}
 
         specs = self.specs(batch_size)
         return tf.function(run, input_signature=specs, autograph=False)
+
+    def _run(
+        self,
+        inputs: Sequence[tf.Tensor],
+        past: Sequence[tf.Tensor],
+        rows: Any,
+        stepwise: bool,
+    ) -> tuple[list[tf.Tensor], dict[str, tf.Tensor]]:
+        masks = [None] * len(inputs)
+        cache = dict(zip(self.plan.specs, past, strict=True))
+        outputs, after = self.plan.run(inputs, masks, cache, rows, stepwise)
+        return outputs, {name: after[name] for name in cache}
+
+
+class HostedChunk(Chunk):
+    """The pass over one chunk whose past the host keeps, by `formats.rings`."""
+
+    @functools.cached_property
+    def table(self) -> rings.Table:
+        """The delay lines that the host keeps."""
+        return pools.table(self.plan, self._steps)
+
+    def _past_specs(self, batch_size: int | None) -> list[tf.TensorSpec]:
+        return [
+            tf.TensorSpec(
+                [batch_size, len(pool.read.line), *pool.shape], pool.dtype, pool.name
+            )
+            for pool in self.table.pools
+        ]
+
+    def _run(
+        self,
+        inputs: Sequence[tf.Tensor],
+        past: Sequence[tf.Tensor],
+        rows: Any,
+        stepwise: bool,
+    ) -> tuple[list[tf.Tensor], dict[str, tf.Tensor]]:
+        names = [pool.name for pool in self.table.pools]
+        read = dict(zip(names, past, strict=True))
+        outputs, made = pools.advance(
+            self.plan, self.table, inputs, read, rows, stepwise
+        )
+        return outputs, {rings.new(name): made[name] for name in names}
+
+
+_CHUNKS = {"graph": Chunk, "host": HostedChunk}
 
 
 def _write_saved_model(chunk: Chunk, batch_size: int | None, path: str) -> None:
@@ -151,7 +221,8 @@ def _write_onnx(chunk: Chunk, batch_size: int | None, path: str) -> None:
                 f"format='onnx' cannot hold {node.path!r}: ONNX Runtime refuses the iteration of "
                 "an EquilibriumTrellisLayer. Write format='litert' or 'tf_saved_model'."
             )
-    function = chunk.function(batch_size, prefix="next_", stepwise=True)
+    prefix = "" if chunk.table else "next_"
+    function = chunk.function(batch_size, prefix, stepwise=True)
     specs = chunk.specs(batch_size)
     try:
         model, _ = tf2onnx.convert.from_function(function, input_signature=specs)

@@ -13,6 +13,7 @@ from keras_trellis import arguments
 from keras_trellis.backend import current as backend
 from keras_trellis.models.streamed import costs, received
 from keras_trellis.models.streamed.plan import plain_name, plan
+from keras_trellis.models.streamed.running import RunningStream
 from keras_trellis.types import Number, Tensor
 
 
@@ -124,7 +125,7 @@ class StreamedModel:
         if rows is None:
             rows = ops.shape(inputs[0])[0]
         outputs, after = self._plan.run(inputs, masks, parts, rows)
-        return self._packed(outputs), after
+        return self.packed(outputs), after
 
     def reset(self, cache: Mapping[str, Any], rows: Any) -> dict[str, Tensor]:
         """Returns the cache with some rows as before the first time step.
@@ -147,8 +148,27 @@ class StreamedModel:
             after[name] = ops.where(chosen, begun[name], tensor)
         return after
 
+    def start(self, batch_size: int = 1) -> RunningStream:
+        """Returns a stream that keeps the past of its rows itself, and updates it in place.
+
+            running = streamed.start(batch_size=2)
+            for chunk in signal:  # [B, n, p]
+                outputs = running.advance(chunk)
+
+        The outputs are those of `stream`. That has to copy its cache, which takes most of a step
+        where a layer sees far; this writes what is new.
+
+        Args:
+            batch_size: B.
+        """
+        batch_size = arguments.positive("batch_size", batch_size)
+        return RunningStream(self, self._plan, batch_size)
+
     def summary(self) -> str:
-        """Returns a table: what each layer keeps, its bytes a row, multiply-adds a step.
+        """Returns a table: what each layer keeps, its bytes a row, bytes moved and multiply-adds.
+
+        These are those of a running stream, for each step of the input, in chunks of `stride`. A
+        cache has some bytes more, and all of them are moved.
 
         Multiply-adds are those of the products with weights, on average over the steps of the
         input; a layer after stride s counts every s-th step. What reads an answer counts once for
@@ -163,6 +183,7 @@ class StreamedModel:
         *,
         steps: int | None = None,
         batch_size: int | None = None,
+        cache: str = "graph",
     ) -> None:
         """Writes what `stream` does, for programs without this package.
 
@@ -178,6 +199,10 @@ class StreamedModel:
                 which needs the package tf2onnx.
             steps: n, the time steps of a chunk; `stride` by default.
             batch_size: B; None for any, or for 1 in LiteRT.
+            cache: who keeps the past. "graph": the cache goes in and comes out, whole. "host": what
+                a chunk reads of it goes in, and what is new comes out, so that a step costs what it
+                computes, however far the model sees. The file `PATH.lines.json` says what is read;
+                `keras_trellis.formats.rings.Rings` keeps it.
 
         Raises:
             ValueError: an argument is not what it must be, or the format cannot hold a layer.
@@ -199,9 +224,9 @@ class StreamedModel:
                 f"`steps` must be a multiple of the model's stride, {self.stride}. "
                 f"Received: steps={steps}"
             )
-        formats.write(self, self._plan, path, format, steps, batch_size)
+        formats.write(self, self._plan, path, format, steps, batch_size, cache)
 
-    def _packed(self, outputs: list[Tensor]) -> Any:
+    def packed(self, outputs: list[Tensor]) -> Any:
         """Returns outputs in the form in which the model returns them."""
         if not isinstance(self.model, keras.Function):  # Sequential has one
             return outputs[0]

@@ -7,7 +7,7 @@ import dataclasses
 import itertools
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, NamedTuple
 
@@ -15,6 +15,7 @@ import keras
 from keras import ops
 
 from keras_trellis.core.caches import named
+from keras_trellis.core.lines import Line
 from keras_trellis.models.streamed import rules
 from keras_trellis.models.streamed.calls import Call, Graph, graph, is_graph
 from keras_trellis.models.streamed.rule import NotStreamableError, Rule, Signal, signals
@@ -34,6 +35,8 @@ class Node(NamedTuple):
         outputs: what it returns, flat.
         cache: the shapes of what it keeps of one row, a nest.
         names: the name of each tensor of its cache, in order; None where it has no numbers.
+        lines: its delay lines, by name: those that its rule declares, in their order, or one for
+            each tensor of its cache.
     """
 
     path: str
@@ -44,6 +47,7 @@ class Node(NamedTuple):
     outputs: list[Signal]
     cache: Any
     names: list[str | None]
+    lines: dict[str, Line]
 
     def pack(self, cache: Mapping[str, Tensor], rows: Number) -> Any:
         """Returns its cache of the tensors with its names."""
@@ -62,6 +66,61 @@ class Node(NamedTuple):
         tensors = keras.tree.flatten(cache)
         pairs = zip(self.names, tensors, strict=True)
         return {name: tensor for name, tensor in pairs if name is not None}
+
+    def own_steps(self, steps: int) -> int:
+        """Returns how many entries its lines get for a chunk of so many steps of the model."""
+        if self.rule.lines() is None or self.stride is None:
+            return 1
+        return steps // self.stride
+
+    def initial_entries(self) -> dict[str, list]:
+        """Returns what its lines begin with where that is not zeros."""
+        if self.rule.lines() is not None:
+            return {}
+        begun = self.unpack(self.rule.get_initial_cache(1))
+        arrays = {name: ops.convert_to_numpy(begun[name])[0] for name in begun}
+        return {name: array.tolist() for name, array in arrays.items() if array.any()}
+
+    def advance(
+        self,
+        past: Mapping[str, Tensor],
+        mask: Any,
+        rows: Number,
+        stepwise: bool,
+        args: Any,
+        kwargs: Any,
+    ) -> tuple[Any, dict[str, Tensor]]:
+        """Continues from what a chunk reads of its lines.
+
+        Args:
+            past: the entries of all lines.
+            mask: what its rule takes.
+            rows: B.
+            stepwise: see `Plan.run`.
+            args: its arguments.
+            kwargs: its named arguments.
+
+        Returns:
+            what the layer returns, and the new entries of its lines.
+        """
+        rule = self.rule
+        declared = rule.lines()
+        if declared is None:
+            stream = rule.stream_stepwise if stepwise else rule.stream
+            last = {name: past[name][:, 0] for name in self.lines}
+            outputs, cache = stream(self.pack(last, rows), mask, *args, **kwargs)
+            after = self.unpack(cache)
+            return outputs, {name: after[name][:, None] for name in after}
+        if any(valid is not None for valid in keras.tree.flatten(mask)):
+            raise ValueError(
+                f"No mask may reach {self.path!r} here: `stream` takes masks. "
+                "Received: a mask of time steps"
+            )
+        own = dict(zip(declared, map(past.get, self.lines), strict=True))
+        outputs, pushed = rule.advance(own, *args, **kwargs)
+        return outputs, {
+            name: pushed[key] for name, key in zip(self.lines, declared, strict=True)
+        }
 
 
 class Plan(NamedTuple):
@@ -92,6 +151,14 @@ class Plan(NamedTuple):
             specs |= node.unpack(node.cache)
         return specs
 
+    @property
+    def lines(self) -> dict[str, Line]:
+        """The delay lines of all layers, by name."""
+        lines: dict[str, Line] = {}
+        for node in self.nodes:
+            lines |= node.lines
+        return lines
+
     def get_initial_cache(self, batch_size: Number) -> dict[str, Tensor]:
         """Returns the cache before the first step."""
         tensors: dict[str, Tensor] = {}
@@ -121,25 +188,66 @@ class Plan(NamedTuple):
         Returns:
             the outputs, flat, and the next cache.
         """
+        after: dict[str, Tensor] = {}
+
+        def stream(node: Node, mask: Any, args: Any, kwargs: Any) -> Any:
+            rule = node.rule
+            run = rule.stream_stepwise if stepwise else rule.stream
+            before = node.pack(cache, rows)
+            outputs, part = run(before, mask, *args, **kwargs)
+            after.update(node.unpack(part))
+            return outputs
+
+        return self._through(inputs, masks, stream), after
+
+    def advance(
+        self,
+        inputs: Sequence[Tensor],
+        past: Mapping[str, Tensor],
+        rows: Number,
+        stepwise: bool = False,
+    ) -> tuple[list[Tensor], dict[str, Tensor]]:
+        """Continues from what a chunk reads of the delay lines.
+
+        Args:
+            inputs: the chunk, flat: each `[B, n, ...]`, n known.
+            past: of each line the entries at `line.places(n)`.
+            rows: B.
+            stepwise: as for `run`.
+
+        Returns:
+            the outputs, flat, and the new entries of each line.
+        """
+        pushed: dict[str, Tensor] = {}
+
+        def advance(node: Node, mask: Any, args: Any, kwargs: Any) -> Any:
+            outputs, entries = node.advance(past, mask, rows, stepwise, args, kwargs)
+            pushed.update(entries)
+            return outputs
+
+        masks = [None] * len(inputs)
+        return self._through(inputs, masks, advance), pushed
+
+    def _through(
+        self,
+        inputs: Sequence[Tensor],
+        masks: Sequence[Tensor | None],
+        run: Callable[[Node, Any, Any, Any], Any],
+    ) -> list[Tensor]:
+        """Runs all calls, in order, and returns the outputs."""
         values = _by_slot(self.inputs, inputs)
         valid = _by_slot(self.inputs, masks)
-        after: dict[str, Tensor] = {}
         for node in self.nodes:
             args, kwargs = _filled((node.args, node.kwargs), values)
             mask = kwargs.pop("mask", None)
             if mask is None:
                 mask = _masks(node.args[0], values, valid)
-            rule = node.rule
-            stream = rule.stream_stepwise if stepwise else rule.stream
-            before = node.pack(cache, rows)
-            with _unchanged(rule.layer):
-                outputs, part = stream(before, mask, *args, **kwargs)
-            after |= node.unpack(part)
+            with _unchanged(node.rule.layer):
+                outputs = run(node, mask, args, kwargs)
             values |= _by_slot(node.outputs, keras.tree.flatten(outputs))
             output_masks = _output_masks(node, args, mask)
             valid |= _by_slot(node.outputs, output_masks)
-        outputs = [values[signal.slot] for signal in self.outputs]
-        return outputs, after
+        return [values[signal.slot] for signal in self.outputs]
 
 
 def plan(model: keras.Model, reserved: Sequence[str]) -> Plan:
@@ -165,6 +273,7 @@ class _Planner:
     def __init__(self, reserved: Sequence[str]) -> None:
         self.nodes: list[Node] = []
         self._taken = set(reserved)
+        self._line_names: set[str] = set()
         self._slots = itertools.count()
 
     def signal(
@@ -209,6 +318,8 @@ class _Planner:
         ]
         cache = rule.get_initial_cache(1)
         cache = keras.tree.map_structure(_spec, cache)
+        names = self._names(path, cache)
+        specs = dict(zip(names, keras.tree.flatten(cache), strict=True))
         node = Node(
             path="/".join(path),
             rule=rule,
@@ -217,7 +328,8 @@ class _Planner:
             kwargs={key: value for key, value in kwargs.items() if key != "training"},
             outputs=outputs,
             cache=cache,
-            names=self._names(path, cache),
+            names=names,
+            lines=self._lines(path, rule, specs),
         )
         self.nodes.append(node)
         return outputs
@@ -233,6 +345,28 @@ class _Planner:
                 self._taken.add(name)
             names.append(name)
         return names
+
+    def _lines(
+        self,
+        path: tuple[str, ...],
+        rule: Rule,
+        cache: Mapping[str | None, keras.KerasTensor],
+    ) -> dict[str, Line]:
+        """Returns the delay lines of a call, by names that no other has."""
+        declared = rule.lines()
+        if declared is None:
+            return {
+                name: Line(tuple(spec.shape[1:]), (1,), spec.dtype)
+                for name, spec in cache.items()
+                if name is not None
+            }
+        lines = {}
+        prefix = plain_name("_".join(path))
+        for key, line in declared.items():
+            name = another_name(f"{prefix}_{key}", self._line_names)
+            self._line_names.add(name)
+            lines[name] = line
+        return lines
 
 
 def plain_name(name: str) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import keras
@@ -10,6 +10,7 @@ from keras import layers, ops
 
 from keras_trellis import heads
 from keras_trellis.core import masks
+from keras_trellis.core.lines import Line
 from keras_trellis.layers.recurrent import RecurrentLayer
 from keras_trellis.layers.stateful import cached_state
 from keras_trellis.models.classifier import TrellisClassifier
@@ -65,12 +66,26 @@ class Cached(Rule):
         zeros_masked = getattr(self.layer, "zero_output_for_mask", False)
         if zeros_masked and mask is not None:
             outputs = masks.zero_masked(outputs, masks.flat(mask))
-        if not self._returns_all:
-            outputs = outputs[:, -1]
+        outputs = self._answer(outputs)
         if self._states:
             states = cached_state(cache)[: self._states]
             return (outputs, *states), cache
         return outputs, cache
+
+    def _answer(self, outputs: Tensor) -> Tensor:
+        return outputs if self._returns_all else outputs[:, -1]
+
+    def lines(self) -> dict[str, Line] | None:
+        """Returns the layer's, if it has any; the states that it may return are no lines."""
+        declared = getattr(self.streaming_layer(None), "delay_lines", None)
+        return declared() if declared and not self._states else None
+
+    def advance(
+        self, past: Mapping[str, Tensor], inputs: Tensor
+    ) -> tuple[Tensor, dict[str, Tensor]]:
+        """Continues the sequences."""
+        outputs, pushed = self.streaming_layer(None).advance(inputs, past)
+        return self._answer(outputs), pushed
 
     def stream_stepwise(self, cache: Any, mask: Any, inputs: Any) -> tuple[Any, Any]:
         """Takes one step after the other."""
@@ -158,8 +173,17 @@ class Classified(Cached):
     def stream(self, cache: Any, mask: Any, inputs: Any) -> tuple[Tensor, Any]:
         """Continues the sequences and classifies what has been so far."""
         outputs, cache = super().stream(cache, mask, inputs)
-        logits = self.layer.dense(outputs)
-        return heads.at_least_float32(logits), cache
+        return self._logits(outputs), cache
+
+    def advance(
+        self, past: Mapping[str, Tensor], inputs: Tensor
+    ) -> tuple[Tensor, dict[str, Tensor]]:
+        """Continues the sequences and classifies what has been so far."""
+        outputs, pushed = super().advance(past, inputs)
+        return self._logits(outputs), pushed
+
+    def _logits(self, outputs: Tensor) -> Tensor:
+        return heads.at_least_float32(self.layer.dense(outputs))
 
 
 LAYERS: dict[type, Callable[..., Rule]] = {

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
 from typing import Any
 
 import keras
 
-from keras_trellis.types import Number
+from keras_trellis.core.lines import Line
+from keras_trellis.types import Number, Tensor
 
 
 @dataclasses.dataclass(frozen=True)
@@ -91,3 +93,25 @@ class Rule:
     ) -> tuple[Any, Any]:
         """Does what `stream` does, without a loop in its graph; the chunk's length is known."""
         return self.stream(cache, mask, *args, **kwargs)
+
+    def lines(self) -> dict[str, Line] | None:
+        """Returns its delay lines, by name.
+
+        None: what it keeps goes on as a whole. Each tensor of its cache is a line of length one.
+        """
+        return None
+
+    def advance(
+        self, past: Mapping[str, Tensor], *args: Any, **kwargs: Any
+    ) -> tuple[Any, dict[str, Tensor]]:
+        """Continues from what a chunk reads of its lines.
+
+        Args:
+            past: the entries of each line, `[B, K, ...]`.
+            *args: as for `stream`.
+            **kwargs: as for `stream`.
+
+        Returns:
+            what the layer returns, and the new entries of each line, `[B, n, ...]`.
+        """
+        raise NotImplementedError

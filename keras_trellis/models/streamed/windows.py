@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import keras
 from keras import layers, ops
 
 from keras_trellis.core.convolution import last_steps, pad_left
+from keras_trellis.core.lines import Line, delayed
 from keras_trellis.models.streamed.rule import NotStreamableError, Rule, Signal
 from keras_trellis.types import Number, Tensor
 
@@ -26,6 +27,9 @@ class Window(Rule):
         size: how many steps a window spans.
         padding: how many zeros the layer puts in front of the first step.
         run: computes the outputs of all whole windows of `[B, n, C]`.
+        run_window: computes the output of windows `[B, taps, C]` that hold what is read alone; None
+            where a window is read without gaps.
+        dilation: the distance between the steps that a window reads.
     """
 
     def __init__(
@@ -35,13 +39,21 @@ class Window(Rule):
         size: int,
         padding: int,
         run: Callable[[Tensor], Tensor],
+        run_window: Callable[[Tensor], Tensor] | None = None,
+        dilation: int = 1,
     ) -> None:
         super().__init__(layer)
         _check_layout(layer, inputs)
         (self.stride,) = layer.strides
         self._width = inputs.lead + padding
         self._channels = inputs.shape[2]
+        assert self._channels is not None, "a window reads channels of a known number"
         self._run = run
+        self._run_window = run_window
+        begins = range(0, size, dilation if run_window else 1)
+        delays = tuple(self._width - begin for begin in reversed(begins))
+        dtype = layer.compute_dtype
+        self._line = Line((self._channels,), delays, dtype, self.stride)
         _check_windows(size, self.stride, self._width)
         if self._width:
             self.past = f"the last {self._width} steps of its input"
@@ -60,6 +72,29 @@ class Window(Rule):
         inputs = ops.cast(inputs, self.layer.compute_dtype)
         padded = pad_left(cache["past"], inputs)
         return self._run(padded), {"past": last_steps(padded, self._width)}
+
+    def lines(self) -> dict[str, Line]:
+        """Returns that of its input."""
+        return {"past": self._line} if self._width else {}
+
+    def advance(
+        self, past: Mapping[str, Tensor], inputs: Tensor
+    ) -> tuple[Tensor, dict[str, Tensor]]:
+        """Runs the windows that end in the chunk."""
+        inputs = ops.cast(inputs, self.layer.compute_dtype)
+        if not self._width:
+            return self._run(inputs), {}
+        entries = past["past"]
+        pushed = {"past": inputs}
+        if entries.shape[1] == self._width:  # without gaps
+            return self._run(pad_left(entries, inputs)), pushed
+        assert self._run_window is not None
+        delays = reversed(self._line.delays)
+        read = [delayed(self._line, entries, inputs, delay) for delay in delays]
+        windows = ops.stack(read, axis=2)
+        _, count, taps, channels = windows.shape
+        outputs = self._run_window(ops.reshape(windows, [-1, taps, channels]))
+        return ops.reshape(outputs, [-1, count, outputs.shape[-1]]), pushed
 
 
 class Padding(Rule):
@@ -115,20 +150,22 @@ def convolution(layer: Any, inputs: Signal) -> Window:
     (dilation,) = layer.dilation_rate
     size = (kernel_size - 1) * dilation + 1
     _check_padding(layer, inputs, size)
-    if layer.padding == "causal":
-        run = functools.partial(_convolve, layer)
-        return Window(layer, inputs, size, size - 1, run)
-    return Window(layer, inputs, size, 0, layer)
+    padding = size - 1 if layer.padding == "causal" else 0
+    if not isinstance(layer, layers.Conv1D):
+        return Window(layer, inputs, size, padding, layer)
+    run = functools.partial(_convolve, layer, dilation=dilation)
+    run_window = functools.partial(_convolve, layer, dilation=1)
+    return Window(layer, inputs, size, padding, run, run_window, dilation)
 
 
-def _convolve(layer: layers.Conv1D, padded: Tensor) -> Tensor:
-    """Runs a causal convolution whose padding is there: it would pad each chunk anew."""
+def _convolve(layer: layers.Conv1D, padded: Tensor, dilation: int) -> Tensor:
+    """Runs a convolution whose padding is there: a causal one would pad each chunk anew."""
     outputs = ops.conv(
         padded,
         ops.cast(layer.kernel, layer.compute_dtype),
         strides=list(layer.strides),
         padding="valid",
-        dilation_rate=list(layer.dilation_rate),
+        dilation_rate=dilation,
         data_format="channels_last",
     )
     if layer.use_bias:

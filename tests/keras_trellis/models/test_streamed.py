@@ -19,7 +19,7 @@ from keras_trellis import (
     TrellisLM,
     recurrent,
 )
-from keras_trellis.models.streamed import formats, rules
+from keras_trellis.models.streamed import formats, pools, rules
 from tests import ROOT
 
 pytestmark = pytest.mark.filterwarnings("ignore:Layer .* does not support masking")
@@ -409,12 +409,17 @@ def test_the_summary_counts_bytes_and_the_products_of_a_graph():
     *_, total, note = stream.summary().splitlines()
     assert note == "A chunk has a multiple of 2 time steps."
     numbers = [float(number.replace(",", "")) for number in total.split()[1:]]
-    cache = stream.get_initial_cache(1)
-    size = sum(np.asarray(tensor).nbytes for tensor in cache.values())
-    assert numbers == [size, products(stream) / 2]
+    table = pools.table(stream._plan, 2)
+    begun = [table.initial(pool) for pool in table.pools]
+    kept = sum(entries.nbytes for entries in begun)
+    moved = sum(
+        entries[:1].nbytes * (len(pool.read.line) + len(pool.written.line))
+        for entries, pool in zip(begun, table.pools, strict=True)
+    )
+    assert numbers == [kept, moved / 2, products(stream) / 2]
     first, *_ = stream.summary().splitlines()[1:]
     assert first.split() == (
-        "conv (Conv1D) the last 2 steps of its input 32 24".split()
+        "conv (Conv1D) the last 2 steps of its input 32 32 24".split()
     )
 
 

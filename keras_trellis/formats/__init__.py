@@ -1,0 +1,1 @@
+"""What an export and whoever runs it share. NumPy alone."""

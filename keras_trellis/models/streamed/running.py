@@ -1,0 +1,125 @@
+"""Streams whose delay lines are updated in place: a step costs what it computes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from keras import ops
+
+from keras_trellis.backend import current as backend
+from keras_trellis.formats import rings
+from keras_trellis.models.streamed import pools, received
+from keras_trellis.models.streamed.plan import Plan
+from keras_trellis.types import Tensor
+
+Read = Callable[[str, Tensor], Tensor]
+"""From a pool and places in it, `[B, entries]`, to what stands there."""
+
+
+class RunningStream:
+    """Rows that go on together, whose past is kept here; `StreamedModel.start` makes one.
+
+    `StreamedModel.stream` takes a cache and returns another, which it has to copy. This changes its
+    own, so that a step takes as long for a layer that sees far as for one that does not.
+
+    Args:
+        streamed: the streamed model.
+        plan: its plan.
+        batch_size: the number of rows, B.
+    """
+
+    def __init__(self, streamed: Any, plan: Plan, batch_size: int) -> None:
+        self._streamed = streamed
+        self._plan = plan
+        self._rows = batch_size
+        self._tables: dict[int, rings.Table] = {}
+        table = self._table(streamed.stride)
+        # The entries of row after row.
+        self._begun = {
+            pool.name: np.concatenate([table.initial(pool)] * batch_size)
+            for pool in table.pools
+        }
+        places = np.zeros([batch_size, len(table.lines)], "int32")
+        self._buffers = backend.Buffers(streamed.model, self._begun, places, self._run)
+
+    def advance(self, chunk: Any) -> Any:
+        """Continues all rows.
+
+        Args:
+            chunk: as for `StreamedModel.stream`; the number of its steps is known.
+
+        Returns:
+            the outputs for these steps, as `StreamedModel.stream` returns them.
+
+        Raises:
+            ValueError: the chunk does not fit the model or the rows, or a layer of the model makes
+                a mask for one that sees several steps.
+        """
+        inputs = received.chunks(self._streamed.model, chunk, self._streamed.stride)
+        rows = inputs[0].shape[0]
+        if rows != self._rows:
+            raise ValueError(
+                f"`chunk` must have {self._rows} rows. Received: {rows} rows"
+            )
+        self._table(inputs[0].shape[1])  # not within a graph
+        outputs = self._buffers.advance(inputs)
+        return self._streamed.packed(outputs)
+
+    def reset(self, rows: Any = None) -> None:
+        """Begins rows anew.
+
+        Args:
+            rows: bool `[B]`, true where a sequence begins; None: all do.
+        """
+        if rows is None:
+            rows = np.ones([self._rows], "bool")
+        anew = received.new_rows(rows, self._rows)
+        for name, begun in self._begun.items():
+            size = len(begun) // self._rows
+            self._buffers.overwrite(name, ops.repeat(anew, size), begun)
+
+    def _table(self, steps: int) -> rings.Table:
+        """Returns the delay lines as chunks of so many steps read them."""
+        if steps not in self._tables:
+            self._tables[steps] = pools.table(self._plan, steps)
+        return self._tables[steps]
+
+    def _run(
+        self, read: Read, next_places: Tensor, inputs: list[Tensor]
+    ) -> tuple[list[Tensor], dict[str, tuple[Tensor, Tensor]], Tensor]:
+        """Runs the model over a chunk.
+
+        Args:
+            read: reads the buffers.
+            next_places: where the lines go on, `[B, lines]`.
+            inputs: the chunk, flat.
+
+        Returns:
+            the outputs, flat; by pool the places to write and what to write there; and where the
+            lines go on then.
+        """
+        table = self._table(inputs[0].shape[1])
+        past = {
+            pool.name: read(
+                pool.name, self._places(table, pool, pool.read, next_places)
+            )
+            for pool in table.pools
+        }
+        outputs, made = pools.advance(self._plan, table, inputs, past, self._rows)
+        written = {
+            pool.name: (
+                self._places(table, pool, pool.written, next_places),
+                made[pool.name],
+            )
+            for pool in table.pools
+        }
+        return outputs, written, table.after(next_places)
+
+    def _places(
+        self, table: rings.Table, pool: rings.Pool, part: rings.Part, next_places: Any
+    ) -> Tensor:
+        """Returns places in the buffer of a pool, in which row stands after row."""
+        begins = np.arange(self._rows, dtype="int32")[:, None] * pool.size
+        return table.places(part, next_places, backend.take) + begins
