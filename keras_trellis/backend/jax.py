@@ -339,8 +339,8 @@ class Buffers:
     """Numbers that a function reads and updates in place; see the one of TensorFlow.
 
     Reading and writing are two programs: XLA copies a buffer that one program does both to. Weights
-    are constants of the first: as arguments their parts would be copied at each call. It is compiled
-    anew when they have changed.
+    are constants of the first: as arguments their parts would be copied at each call. It is
+    compiled anew when they have changed.
     """
 
     def __init__(

@@ -33,8 +33,8 @@ class StreamedModel:
     dropped.
 
     A layer is streamed if it is of a kind that docs/reference/streamed_layers.md lists, or has
-    `get_initial_cache(batch_size)` and `stream(chunk, cache, mask)` itself. All others are refused,
-    since they may read steps to come.
+    `get_initial_cache(batch_size)` and `stream(chunk, cache, mask)` itself, or `delay_lines()` and
+    `advance(chunk, past)`. All others are refused, since they may read steps to come.
 
     Args:
         model: a functional or Sequential model, built. All its inputs are sequences `[B, T, ...]`

@@ -10,7 +10,7 @@ from keras import layers, ops
 
 from keras_trellis import heads
 from keras_trellis.core import masks
-from keras_trellis.core.lines import Line
+from keras_trellis.core.lines import Line, take
 from keras_trellis.layers.recurrent import RecurrentLayer
 from keras_trellis.layers.stateful import cached_state
 from keras_trellis.models.classifier import TrellisClassifier
@@ -103,6 +103,38 @@ class Cached(Rule):
         if self._states:
             return (output, *states), cache
         return output, cache
+
+
+class Lined(Cached):
+    """A layer that declares delay lines and has no stream of its own: its cache is these lines."""
+
+    past = "its delay lines"
+
+    def get_initial_cache(self, batch_size: Number) -> dict[str, Tensor]:
+        """Returns zeros."""
+        return {
+            name: ops.zeros([batch_size, line.length, *line.shape], line.dtype)
+            for name, line in self.layer.delay_lines().items()
+        }
+
+    def stream(
+        self, cache: Mapping[str, Tensor], mask: Any, inputs: Tensor
+    ) -> tuple[Tensor, dict[str, Tensor]]:
+        """Continues the sequences; the number of steps is known, and no mask skips any."""
+        if mask is not None:
+            raise ValueError(
+                f"No mask may reach the layer {self.layer.name!r}, which has no `stream`. "
+                "Received: a mask of time steps"
+            )
+        read, after = {}, {}
+        for name, line in self.layer.delay_lines().items():
+            places = line.places(_num_steps(inputs))
+            read[name] = take(cache[name], [line.length - place for place in places])
+        outputs, pushed = self.advance(read, inputs)
+        for name, entries in cache.items():
+            kept = entries.shape[1]
+            after[name] = ops.concatenate([entries, pushed[name]], axis=1)[:, -kept:]
+        return outputs, after
 
 
 def _num_steps(nest: Any) -> int:
@@ -198,4 +230,13 @@ LAYERS: dict[type, Callable[..., Rule]] = {
 
 def streams(layer: Any) -> bool:
     """Returns whether a layer has the protocol."""
-    return all(hasattr(layer, name) for name in ("get_initial_cache", "stream"))
+    return _has(layer, "get_initial_cache", "stream")
+
+
+def has_lines(layer: Any) -> bool:
+    """Returns whether a layer declares what it reads of its past."""
+    return _has(layer, "delay_lines", "advance")
+
+
+def _has(layer: Any, *names: str) -> bool:
+    return all(hasattr(layer, name) for name in names)

@@ -41,7 +41,8 @@ REFUSED: dict[type, str] = {
 
 UNKNOWN = (
     "is of no class that is known to read the past alone. A layer of your own is streamed by its "
-    "`get_initial_cache(batch_size)` and `stream(chunk, cache, mask)`"
+    "`get_initial_cache(batch_size)` and `stream(chunk, cache, mask)`, or by its "
+    "`delay_lines()` and `advance(chunk, past)`"
 )
 
 
@@ -96,6 +97,8 @@ def _maker(layer: Any, args: tuple[Any, ...]) -> Callable[..., Rule]:
         return LAYERS[type(layer)]
     if recurrent.streams(layer):
         return recurrent.Cached
+    if recurrent.has_lines(layer):
+        return recurrent.Lined
     raise NotStreamableError(UNKNOWN)
 
 

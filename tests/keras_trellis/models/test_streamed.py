@@ -19,6 +19,7 @@ from keras_trellis import (
     TrellisLM,
     recurrent,
 )
+from keras_trellis.core import lines
 from keras_trellis.models.streamed import formats, pools, rules
 from tests import ROOT
 
@@ -472,3 +473,60 @@ def test_the_page_names_each_kind_of_layer():
     page = (ROOT / "docs/reference/streamed_layers.md").read_text(encoding="utf-8")
     for cls in {*rules.LAYERS, *rules.REFUSED}:
         assert f"`{cls.__name__}`" in page, cls
+
+
+class Echo(keras.layers.Layer):
+    """Adds what was five steps before, of which a step reads one and no more."""
+
+    line = lines.Line((4,), (5,), "float32")
+
+    def call(self, x):
+        return x + ops.pad(x, [[0, 0], [5, 0], [0, 0]])[:, :-5]
+
+    def delay_lines(self):
+        return {"past": self.line}
+
+    def advance(self, chunk, past):
+        return chunk + lines.delayed(self.line, past["past"], chunk, 5), {"past": chunk}
+
+
+@pytest.mark.parametrize("size", [1, 2, 4, 8])
+def test_a_layer_of_ones_own_declares_what_it_reads(size):
+    model = model_of(Echo())
+    stream = StreamedModel(model)
+    running, cache = stream.start(len(X)), stream.get_initial_cache(len(X))
+    for first in range(0, 8, size):
+        chunk = X[:, first : first + size]
+        expected = model(X)[:, first : first + size]
+        np.testing.assert_allclose(running.advance(chunk), expected, atol=1e-6)
+        outputs, cache = stream.stream(chunk, cache)
+        np.testing.assert_allclose(outputs, expected, atol=1e-6)
+    with pytest.raises(ValueError, match="No mask may reach the layer 'echo"):
+        stream.stream(chunk, cache, np.ones(chunk.shape[:2], bool))
+
+
+def test_a_running_stream_follows_the_weights_and_refuses_other_rows(strided):
+    model = model_of(layers.LSTM(3, **ALL))
+    stream = StreamedModel(model)
+    running, other = stream.start(2), stream.start(2)
+    first = np.asarray(running.advance(X[:, :1]))
+    model.set_weights([weight + 0.1 for weight in model.get_weights()])
+    running.reset()
+    again = np.asarray(running.advance(X[:, :1]))
+    np.testing.assert_allclose(again, model(X)[:, :1], atol=1e-6)
+    np.testing.assert_allclose(other.advance(X[:, :1]), again, atol=1e-6)
+    assert np.abs(again - first).max() > 1e-3
+    with pytest.raises(ValueError, match="must have 2 rows. Received: 1 rows"):
+        running.advance(X[:1, :1])
+    with pytest.raises(ValueError, match="have a multiple of"):
+        strided.start().advance([X[:1, :1], IDS[:1, :1]])
+
+
+def test_a_mask_does_not_reach_a_line():
+    def call(x):
+        x = layers.Masking()(x)
+        return TrellisLayer(3, 2, **ALL)(x)
+
+    running = StreamedModel(model_of(call)).start(len(X))
+    with pytest.raises(ValueError, match="No mask may reach 'trellis_layer.*stream"):
+        running.advance(X[:, :1])
