@@ -355,6 +355,7 @@ class Buffers:
         self._places = jnp.asarray(places)
         self._run = run
         self._values: list[Tensor] = []
+        self._compute = jax.jit(self._traced)
 
     def advance(self, inputs: list[Tensor]) -> list[Tensor]:
         """Calls the function, and returns its outputs."""
