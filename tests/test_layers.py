@@ -18,6 +18,7 @@ ORDER = (
         "keras_trellis/version.py",
     ),
     ("keras_trellis/after_keras.py",),
+    ("keras_trellis/formats/",),
     ("keras_trellis/serving/",),
     ("keras_trellis/backend/",),
     ("keras_trellis/core/",),
@@ -257,7 +258,7 @@ def test_the_training_loop_loads_neither_models_nor_tasks(forks):
     names = loaded(forks, COMMAND, "trainers.training.loop")
     parts = {".".join(name.split(".")[:3]) for name in names}
     expected = {"trainers", "trainers.cli", "trainers.cli.quiet"}
-    of_data = ("files", "stores", "terminal")
+    of_data = ("files", "stores", "terminal", "threads")
     expected |= {"trainers.data", *(f"trainers.data.{name}" for name in of_data)}
     expected |= {"trainers.tasks", "trainers.tasks.names"}
     others = parts - expected

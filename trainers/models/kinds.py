@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import keras
 from ml_collections import ConfigDict
 
-from trainers.models import threads
+from trainers.data import threads
 from trainers.models.fields import Rule, Values
 
 

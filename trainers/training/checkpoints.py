@@ -9,8 +9,8 @@ import keras
 import numpy as np
 from etils import epath
 
+from trainers.data import threads
 from trainers.data.stores import is_store
-from trainers.models import threads
 from trainers.training import variables
 from trainers.training.array_files import (
     FAILURES,

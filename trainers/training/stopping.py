@@ -17,7 +17,7 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any, NoReturn, TextIO
 
-from trainers.models import threads
+from trainers.data import threads
 from trainers.training import resources
 
 NUMBERS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)

@@ -8,14 +8,14 @@ import time
 import pytest
 
 from tests import ROOT
-from trainers.models import threads
+from trainers.data import threads
 
 # Memory runs out but for a little, of which a thread needs more or less at each turn.
 SHORT = textwrap.dedent(
     """
     import resource
     from pathlib import Path
-    from trainers.models import threads
+    from trainers.data import threads
 
     threads._SECONDS = 0.05
 
