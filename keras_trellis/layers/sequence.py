@@ -33,7 +33,7 @@ from keras_trellis.layers.outputs import call_mask, call_results, call_shapes
 from keras_trellis.layers.stateful import CacheVariables, Stateful
 from keras_trellis.types import Cache, Number, State, Tensor
 
-_ARGUMENTS = (
+ARGUMENTS = (
     "return_sequences",
     "return_state",
     "stateful",
@@ -41,6 +41,7 @@ _ARGUMENTS = (
     "zero_output_for_mask",
     "seed",
 )
+"""The arguments that all sequence layers have."""
 
 
 class SequenceLayer(Stateful, keras.layers.Layer):
@@ -226,7 +227,7 @@ class SequenceLayer(Stateful, keras.layers.Layer):
 
     def get_config(self) -> dict[str, Any]:
         """Returns the constructor's arguments."""
-        return super().get_config() | {name: getattr(self, name) for name in _ARGUMENTS}
+        return super().get_config() | {name: getattr(self, name) for name in ARGUMENTS}
 
     @property
     def variables(self) -> list[Any]:
