@@ -220,6 +220,16 @@ class TrellisBase(WeightArguments, SequenceLayer):
         return (self.units,) * self.gate.states
 
     @property
+    def activation(self) -> Callable[[Tensor], Tensor]:
+        """The activation of the gate."""
+        return self.gate.activation
+
+    @property
+    def recurrent_activation(self) -> Callable[[Tensor], Tensor]:
+        """That of the gates themselves."""
+        return self.gate.recurrent_activation
+
+    @property
     def _by_group(self) -> bool:
         """Whether the network reads the kernels of groups as the variables have them."""
         return False

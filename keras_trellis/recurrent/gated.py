@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import operator
+from collections.abc import Callable
 from typing import Any, ClassVar
 
 import keras
@@ -25,7 +26,7 @@ from keras_trellis.layers import past
 from keras_trellis.layers.hooks import Pass
 from keras_trellis.layers.sequence import ARGUMENTS, SequenceLayer
 from keras_trellis.recurrent import cells, linear
-from keras_trellis.recurrent.cell import GatedCell
+from keras_trellis.recurrent.cell import RENAMED, GatedCell
 from keras_trellis.recurrent.loops import recur
 from keras_trellis.recurrent.steps import skipping
 from keras_trellis.types import Number, State, Tensor
@@ -84,15 +85,28 @@ class GatedRNN(SequenceLayer):
     """
 
     _instead: ClassVar[dict[str, str]] = arguments.NO_CHOICE_HINTS
+    _renamed: ClassVar[dict[str, str]] = RENAMED
     cell_class: ClassVar[type[GatedCell]]
     receptive_field = None
     recompute = False
 
     dropout = cell_argument("dropout", is_rate=True)
     recurrent_dropout = cell_argument("recurrent_dropout", is_rate=True)
-    recurrent_weight_dropout = cell_argument("recurrent_weight_dropout", is_rate=True)
-    variant = cell_argument("variant")
+    weight_dropout = cell_argument("weight_dropout", is_rate=True)
     units = cell_argument("units")
+    variant = cell_argument("variant")
+    recurrent_activation = staticmethod(keras.activations.sigmoid)
+    use_bias = cell_argument("use_bias")
+    unit_forget_bias = cell_argument("unit_forget_bias")
+    kernel_initializer = cell_argument("kernel_initializer")
+    recurrent_initializer = cell_argument("recurrent_initializer")
+    bias_initializer = cell_argument("bias_initializer")
+    kernel_regularizer = cell_argument("kernel_regularizer")
+    recurrent_regularizer = cell_argument("recurrent_regularizer")
+    bias_regularizer = cell_argument("bias_regularizer")
+    kernel_constraint = cell_argument("kernel_constraint")
+    recurrent_constraint = cell_argument("recurrent_constraint")
+    bias_constraint = cell_argument("bias_constraint")
 
     @constructor
     def __init__(self, units: int, *, unroll: bool = False, **kwargs: Any) -> None:
@@ -104,9 +118,9 @@ class GatedRNN(SequenceLayer):
         self.output_units = self.cell.units
 
     @property
-    def use_bias(self) -> bool:
-        """Whether the cell has a bias of its gates; a form of a cell has one or none."""
-        return "bias" in self.cell.variables_for(self.units)
+    def activation(self) -> Callable[[Tensor], Tensor]:
+        """What an LSTM has tanh for: tanh, or the identity."""
+        return keras.activations.get(self.cell.activation)
 
     @property
     def state_units(self) -> tuple[int, ...]:
@@ -121,6 +135,11 @@ class GatedRNN(SequenceLayer):
         """Returns the constructor's arguments."""
         config = super().get_config()
         return self.cell.get_config() | config | {"unroll": self.unroll}
+
+    @classmethod
+    def from_config(cls, config: dict[str, Any]) -> GatedRNN:
+        """Makes a layer of its config, also of one with former names."""
+        return super().from_config(arguments.renamed(cls, config))
 
     def add_variables(self, inputs: int) -> None:
         """Creates the variables of the cell for p = `inputs` channels."""
@@ -269,7 +288,7 @@ class IRCGRU(GatedRNN):
 
 @_registered
 class WeightDropLSTM(GatedRNN):
-    """`keras.layers.LSTM` with DropConnect, `recurrent_weight_dropout`; its states are h and c.
+    """`keras.layers.LSTM` with DropConnect, `weight_dropout`; its states are h and c.
 
         f, i, o = sig(W x + U h' + b),  a = tanh(W_A x + U_A h' + b_A)
         c = f * c' + i * a,  h = o * tanh(c)

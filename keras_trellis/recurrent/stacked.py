@@ -158,6 +158,8 @@ class StackedLSTM(WeightArguments, SequenceLayer):
     """
 
     receptive_field = None
+    activation = staticmethod(keras.activations.tanh)
+    recurrent_activation = staticmethod(keras.activations.sigmoid)
     dropout: Any = Rate()
     recurrent_dropout: Any = Rate()
     _instead: ClassVar[dict[str, str]] = _LSTM_HINTS

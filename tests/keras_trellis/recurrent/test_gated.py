@@ -195,7 +195,7 @@ DROPPED = {  # what DropConnect applies to
 
 @pytest.mark.parametrize("name", ALL)
 def test_dropconnect_is_one_mask_a_call(name):
-    layer, x = make(name, recurrent_weight_dropout=0.5, seed=1)
+    layer, x = make(name, weight_dropout=0.5, seed=1)
     plain, _ = make(name)
     counter = layer.cell.seed_generator.state
     before = counter.numpy()
@@ -273,9 +273,7 @@ def test_a_cell_alone_refuses_to_drop():
 # Attributes of the cell
 
 
-@pytest.mark.parametrize(
-    "rate", ["dropout", "recurrent_dropout", "recurrent_weight_dropout"]
-)
+@pytest.mark.parametrize("rate", ["dropout", "recurrent_dropout", "weight_dropout"])
 def test_a_rate_may_be_set_at_any_time(rate):
     layer, x = make("IRCGRU", seed=5, return_state=False)
     before, variables = layer(x, training=True), len(layer.variables)
@@ -305,7 +303,7 @@ def test_a_layer_has_the_arguments_of_its_cell(form):
     assert {name: getattr(layer, name) for name in names} == {
         name: config[name] for name in names
     }
-    assert layer.use_bias == any("/bias" in weight.path for weight in layer.weights)
+    assert layer.use_bias == any("bias" in weight.path for weight in layer.weights)
 
 
 # In Keras
@@ -428,8 +426,8 @@ BAD = [
     (lambda: SRU(3, dropout=1.0), r"`dropout` must be a number in \[0, 1\).*=1.0"),
     (lambda: SRU(3, recurrent_dropout=-0.1), "`recurrent_dropout` must be.*=-0.1"),
     (
-        lambda: FastGRNN(3, recurrent_weight_dropout=None),
-        "`recurrent_weight_dropout` must be.*=None",
+        lambda: FastGRNN(3, weight_dropout=None),
+        "`weight_dropout` must be.*=None",
     ),
     (
         lambda: SRU(4)(np.ones((2, 5, 3), "float32")),
