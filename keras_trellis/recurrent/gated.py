@@ -266,6 +266,10 @@ class IRCGRU(GatedRNN):
     Equations (14) to (17) of Kuo et al. 2020, with z = 1 - i. It has no biases. The
     released form adds one to z, initially 1.
 
+    Args:
+        units: n, the number of channels of the output.
+        **kwargs: the arguments of `GatedRNN` and of `GatedCell`.
+
     Input shape:
         `[B, T, p]`. `initial_state` is h, `[B, units]`; `mask` is bool, `[B, T]`.
 
@@ -298,6 +302,10 @@ class WeightDropLSTM(GatedRNN):
     that `set_weights` takes those of a `keras.layers.LSTM`. The bias of f begins at 1, in the
     released form at 0.
 
+    Args:
+        units: n, the number of channels of the output.
+        **kwargs: the arguments of `GatedRNN` and of `GatedCell`.
+
     Input shape:
         `[B, T, p]`. `initial_state` is h and c, each `[B, units]`; `mask` is bool, `[B, T]`.
 
@@ -328,6 +336,10 @@ class IRCLSTM(GatedRNN):
     Equations (22) to (26) of Kuo et al. 2020. It has no biases. There is no released
     form.
 
+    Args:
+        units: n, the number of channels of the output.
+        **kwargs: the arguments of `GatedRNN` and of `GatedCell`.
+
     Input shape:
         `[B, T, p]`. `initial_state` is h and c, each `[B, units]`; `mask` is bool, `[B, T]`.
 
@@ -357,8 +369,11 @@ class IHCLSTM(GatedRNN):
     The rest is the `IRCLSTM`. Equations (52) and (53) of Kuo et al. 2020. The released
     form has g = sig(Gamma h') and a bias of f, initially 1.
 
-    It has one more argument, `projected`: whether Gamma reads U_V h' instead of h'. The
-    paper prints the first, and counts the parameters of its DRAW model for the second.
+    Args:
+        units: n, the number of channels of the output.
+        projected: whether Gamma reads U_V h' instead of h'. The paper prints the second, and counts
+            the parameters of its DRAW model for the first.
+        **kwargs: the arguments of `GatedRNN` and of `GatedCell`.
 
     Input shape:
         `[B, T, p]`. `initial_state` is h and c, each `[B, units]`; `mask` is bool, `[B, T]`.
@@ -392,6 +407,10 @@ class SRU(GatedRNN):
     form a has a bias too, and biases begin at 1 for f and at -1 for q. The input must have
     `units` channels.
 
+    Args:
+        units: n, the number of channels of the output, and of the input.
+        **kwargs: the arguments of `GatedRNN` and of `GatedCell`.
+
     Input shape:
         `[B, T, units]`. `initial_state` is c, `[B, units]`; `mask` is bool, `[B, T]`.
 
@@ -420,6 +439,10 @@ class IRCSRU(GatedRNN):
 
     The rest is the `SRU`. Equations (31) to (35) of Kuo et al. 2020. The released form has
     biases of f and q, initially 1 and -1. The input must have `units` channels.
+
+    Args:
+        units: n, the number of channels of the output, and of the input.
+        **kwargs: the arguments of `GatedRNN` and of `GatedCell`.
 
     Input shape:
         `[B, T, units]`. `initial_state` is h and c, each `[B, units]`; `mask` is bool, `[B, T]`.
@@ -454,6 +477,10 @@ class TLSTM(GatedRNN):
     The first state is an input, not an output: the states h and c of an LSTM are wrong here. Where
     p = units their shapes fit, and nothing refuses them.
 
+    Args:
+        units: n, the number of channels of the output.
+        **kwargs: the arguments of `GatedRNN` and of `GatedCell`.
+
     Input shape:
         `[B, T, p]`. `initial_state` is x and c, `[B, p]` for x and `[B, units]` for c; `mask` is
         bool, `[B, T]`.
@@ -486,6 +513,10 @@ class IRCTLSTM(GatedRNN):
     and f has a bias, initially 1. The input must have `units` channels, so that the states h and c
     of an LSTM have the right shapes, and are wrong in the released form.
 
+    Args:
+        units: n, the number of channels of the output, and of the input.
+        **kwargs: the arguments of `GatedRNN` and of `GatedCell`.
+
     Input shape:
         `[B, T, units]`. `initial_state` is h and c, each `[B, units]`; `mask` is bool, `[B, T]`.
 
@@ -516,8 +547,10 @@ class FastGRNN(GatedRNN):
     Equations (45) to (47) of Kuo et al. 2020. Gate and candidate share no weights. In the
     released form the bias of f begins at 1.
 
-    It has one more argument, `scaled`: False means beta = 1 and kappa = 0, as the released
-    code has above its first layer.
+    Args:
+        units: n, the number of channels of the output.
+        scaled: False means beta = 1 and kappa = 0, as the released code has above its first layer.
+        **kwargs: the arguments of `GatedRNN` and of `GatedCell`.
 
     Input shape:
         `[B, T, p]`. `initial_state` is h, `[B, units]`; `mask` is bool, `[B, T]`.
@@ -549,6 +582,10 @@ class IRCFastGRNN(GatedRNN):
 
     Equations (48) to (51) of Kuo et al. 2020. In the released form beta is a vector
     `[units]`, and f has a bias, initially 1.
+
+    Args:
+        units: n, the number of channels of the output.
+        **kwargs: the arguments of `GatedRNN` and of `GatedCell`.
 
     Input shape:
         `[B, T, p]`. `initial_state` is h, `[B, units]`; `mask` is bool, `[B, T]`.

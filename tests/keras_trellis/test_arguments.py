@@ -141,9 +141,24 @@ def test_the_signature_has_every_argument_by_name(cls):
     # The documentation's site does not compare the documented arguments.
     section = re.search(r"^Args:\n((?: .*\n)+)", inspect.getdoc(cls), re.MULTILINE)
     documented = re.findall(r"^    (\w+):", section[1] if section else "", re.MULTILINE)
-    assert {*documented} <= {*parameters}
+    assert {*required(cls)} <= {*documented} <= {*parameters}
     # A layer is called with sequences.
     assert "units" not in inspect.signature(layer).parameters
+
+
+CONSTRUCTED = [
+    value
+    for module in (keras_trellis, keras_trellis.heads, recurrent)
+    for name in module.__all__
+    if inspect.isclass(value := getattr(module, name)) and not issubclass(value, tuple)
+]
+
+
+@pytest.mark.parametrize("cls", CONSTRUCTED, ids=lambda cls: cls.__name__)
+def test_every_constructor_has_its_arguments_in_the_docstring(cls):
+    assert re.search(r"^Args:\n    \S", inspect.getdoc(cls), re.MULTILINE)
+    inherited = [base.__doc__ for base in cls.__mro__[1:]]
+    assert cls.__doc__ not in inherited
 
 
 def test_a_missing_depth_comes_with_a_line_to_copy():
