@@ -219,6 +219,10 @@ class TensorizedLSTM(GatedRNN):
             kept for the gradient grows with the square root of T. The results are the same.
         **kwargs: the arguments of `TensorizedLSTMCell` and of `GatedRNN`.
 
+    Attributes:
+        depth: L, how deep the layer is.
+        delay: L - 1, how many steps an input is under way before the output shows it.
+
     Raises:
         ValueError: an argument is not what it must be.
 
@@ -245,6 +249,8 @@ class TensorizedLSTM(GatedRNN):
     size = cell_argument("size")
     rank = cell_argument("rank")
     kernel_size = cell_argument("kernel_size")
+    depth = cell_argument("depth")
+    delay = cell_argument("delay")
 
     @constructor
     def __init__(
@@ -259,16 +265,6 @@ class TensorizedLSTM(GatedRNN):
         super().__init__(units, size=size, **kwargs)
         self.delayed = bool(delayed)
         self.recompute = bool(recompute)
-
-    @property
-    def depth(self) -> int:
-        """L: how deep the layer is."""
-        return self.cell.depth
-
-    @property
-    def delay(self) -> int:
-        """L - 1: how many steps an input is under way before the output shows it."""
-        return self.cell.delay
 
     def get_config(self) -> dict[str, Any]:
         """Returns the constructor's arguments."""
