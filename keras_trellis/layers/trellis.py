@@ -335,7 +335,8 @@ class TrellisLayer(TrellisBase):
     ) -> tuple[Tensor, State, Tensor | None]:
         """Runs whole sequences; the last result is the auxiliary outputs, if any."""
         warn_unseen_steps(self, sequences, request.num_outputs, request.training)
-        *inner, depth = stops = request.levels or (self.depth,)
+        stops = request.levels or (self.depth,)
+        *inner, depth = stops
         collected, state = networks.run(
             dataclasses.replace(self._network, depth=depth),
             self._weights(sequences, request.training),

@@ -20,7 +20,7 @@ from keras_trellis import (
     TrellisClassifier,
     TrellisLayer,
 )
-from keras_trellis.recurrent import StackedLSTM
+from keras_trellis.recurrent import StackedLSTM, WeightDropLSTM
 from tests import nests
 
 close = functools.partial(nests.assert_close, tolerance=2e-5)
@@ -34,6 +34,7 @@ KINDS = {
     "EquilibriumTrellisLayer": lambda units, **arguments: EquilibriumTrellisLayer(
         units, tolerance=1e-6, **arguments
     ),
+    "WeightDropLSTM": WeightDropLSTM,
     # With more layers it has more states.
     "StackedLSTM": lambda units, **arguments: StackedLSTM(units, layers=1, **arguments),
 }

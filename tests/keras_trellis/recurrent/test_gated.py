@@ -252,6 +252,16 @@ def test_recurrent_dropout_is_of_the_state_that_gates_read():
     assert np.abs(found - plain(x)[0]).max() > 1e-3
 
 
+@pytest.mark.parametrize("rate", ["dropout", "recurrent_dropout", "weight_dropout"])
+def test_a_stateful_layer_drops_in_training_too(rate):
+    layer, x = make("IRCGRU", stateful=True, return_state=False, seed=1, **{rate: 0.5})
+    exact = layer(x)
+    layer.reset_state()
+    assert np.abs(layer(x, training=True) - exact).max() > 1e-3
+    layer.reset_state()
+    assert_close(layer(x), exact)
+
+
 @pytest.mark.parametrize("name", ALL)
 def test_recurrent_dropout_acts_in_training_alone(name):
     layer, x = make(name, recurrent_dropout=0.5, seed=1)
