@@ -139,9 +139,9 @@ class SequenceLayer(Stateful, keras.layers.Layer):
         Raises:
             ValueError: an argument does not fit the layer or the sequences.
         """
-        return self._called(sequences, initial_state, mask, training)
+        return self._call_results(sequences, initial_state, mask, training)
 
-    def _called(
+    def _call_results(
         self,
         sequences: Tensor,
         initial_state: Sequence[Tensor] | None,
@@ -172,11 +172,12 @@ class SequenceLayer(Stateful, keras.layers.Layer):
         num_outputs = count_outputs(sequences, discard) if self.return_sequences else 1
         if self.stateful:
             begin = None if initial is None else self.cache_of_state(initial)
-            outputs, states = self._past.advance(
+            outputs, cache = self._past.advance(
                 self.run_chunk, begin, sequences, mask, training
             )
             outputs = last_steps(outputs, num_outputs)
             further = None
+            states = self._state_in(cache)
         else:
             outputs, states, further = self._run_whole(
                 sequences, initial, mask, training, levels, num_outputs

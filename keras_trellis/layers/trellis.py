@@ -264,7 +264,9 @@ class TrellisLayer(TrellisBase):
         """
         check_options(self, depth, auxiliary_every, discard)
         levels = self._levels(depth, auxiliary_every, auxiliary_from)
-        return self._called(sequences, initial_state, mask, training, levels, discard)
+        return self._call_results(
+            sequences, initial_state, mask, training, levels, discard
+        )
 
     def compute_output_shape(
         self,
