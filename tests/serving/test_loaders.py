@@ -339,7 +339,7 @@ def expected_of_text(name, model, text, row, length):
         "total": [[scored["total"]]],
         "total of ids": [[scored["total"]]],
         "nll": [[each] for each in scored["nll"]],
-        "step_v2": steps,
+        "step": steps,
         "generated": text,
     }
 
