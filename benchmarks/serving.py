@@ -130,11 +130,11 @@ def export(layer: str, setting: Setting) -> None:
 
 
 def step(layer: str, setting: Setting) -> Contender:
-    """The signature `step`, called for each token."""
+    """The signature `step_v2`, called for each token."""
     import tensorflow as tf
 
     loaded, facts = _loaded(layer, setting)
-    signature = loaded.signatures["step"]
+    signature = loaded.signatures["step_v2"]
     last, before = _begun(loaded, setting)
 
     def continued():
@@ -150,10 +150,10 @@ def step(layer: str, setting: Setting) -> Contender:
     return Contender(continued, facts)
 
 
-def generate(layer: str, setting: Setting, form: str = "") -> Contender:
-    """The signature `generate`, or that of a later form, whose loop is in the graph."""
+def generate(layer: str, setting: Setting) -> Contender:
+    """The signature `generate_v2`, whose loop is in the graph."""
     loaded, facts = _loaded(layer, setting)
-    return Contender(_generation(loaded, setting, form), facts)
+    return Contender(_generation(loaded, setting), facts)
 
 
 def runtime_step(setting: Setting) -> Contender:
@@ -236,7 +236,7 @@ print(model.complete([""], max_length=1, seed=0).ids)
     "saved_model": """
 import tensorflow as tf
 ask = tf.saved_model.load({folder!r}).signatures
-state = ask["prefill"](ids=tf.constant([[0]]), lengths=tf.constant([1]))
+state = ask["prefill_v2"](ids=tf.constant([[0]]), lengths=tf.constant([1]))
 print(tf.argmax(state["log_probs"], -1))
 """,
 }
@@ -257,7 +257,7 @@ def load(layer: str, setting: Setting) -> Contender:
 
 
 def first_generate(layer: str, setting: Setting) -> Contender:
-    """The signature `generate` of an export just loaded, which has read the prompt."""
+    """The signature `generate_v2` of an export just loaded, which has read the prompt."""
     generated = None
 
     def prepare():
@@ -268,12 +268,12 @@ def first_generate(layer: str, setting: Setting) -> Contender:
     return Contender(lambda: generated(), {}, prepare=prepare)
 
 
-def _generation(loaded, setting, form=""):
-    """Returns a function that continues the prompts by `generate`."""
+def _generation(loaded, setting):
+    """Returns a function that continues the prompts by `generate_v2`."""
     import tensorflow as tf
 
-    signature = loaded.signatures[f"generate{form}"]
-    last, cache = _begun(loaded, setting, form)
+    signature = loaded.signatures["generate_v2"]
+    last, cache = _begun(loaded, setting)
 
     def every(value, dtype=tf.int32):
         return tf.fill([setting.batch_size], tf.constant(value, dtype))
@@ -287,15 +287,10 @@ def _generation(loaded, setting, form=""):
         "seed": every(0, tf.int64),
         "max_length": every(setting.new_tokens),
         "forbidden_ids": every(-1)[:, None],
+        "stop_ids": every(-1)[:, None],
+        "stop": tf.fill([setting.batch_size, 1], ""),
+        "alternatives": every(0),
     }
-    if form:
-        request |= {
-            "stop_ids": every(-1)[:, None],
-            "stop": tf.fill([setting.batch_size, 1], ""),
-            "alternatives": every(0),
-        }
-    else:
-        request["stop_id"] = every(-1)
     return lambda: signature(**request, **cache)["ids"].numpy()
 
 
@@ -323,18 +318,18 @@ def _loaded(layer, setting):
 
     loaded = tf.saved_model.load(f"{setting.folder}/{layer}/1")
     weights = [
-        math.prod(weight.shape) for weight in loaded.signatures["step"].variables
+        math.prod(weight.shape) for weight in loaded.signatures["step_v2"].variables
     ]
     return loaded, {"tokens": setting.new_tokens, "parameters": sum(weights)}
 
 
-def _begun(loaded, setting, form=""):
+def _begun(loaded, setting):
     """Returns the prompts' last ids `[B]`, and the cache of the ids before them."""
     import tensorflow as tf
 
     ids = tf.constant(setting.prompts())
     lengths = tf.fill([setting.batch_size], ids.shape[1] - 1)
-    outputs = loaded.signatures[f"prefill{form}"](ids=ids[:, :-1], lengths=lengths)
+    outputs = loaded.signatures["prefill_v2"](ids=ids[:, :-1], lengths=lengths)
     return ids[:, -1], _select_cache(outputs)
 
 
@@ -359,18 +354,14 @@ def _select_cache(outputs):
 
 OURS = "step"
 CONTENDERS: report.Contenders = {
-    OURS: ("`step`", functools.partial(step, "trellis")),
-    "generate": ("`generate`", functools.partial(generate, "trellis")),
-    "generate_v2": (
-        "`generate_v2`",
-        functools.partial(generate, "trellis", form="_v2"),
-    ),
+    OURS: ("`step_v2`", functools.partial(step, "trellis")),
+    "generate": ("`generate_v2`", functools.partial(generate, "trellis")),
     "runtime_step": ("the runtime's `step`", runtime_step),
     "runtime_generate": ("the runtime's `generate`", runtime_generate),
     "torch_lstm": ("torch.nn.LSTM", torch_lstm),
-    "lstm": ("keras.layers.LSTM, `step`", functools.partial(step, "lstm")),
+    "lstm": ("keras.layers.LSTM, `step_v2`", functools.partial(step, "lstm")),
     "lstm_generate": (
-        "keras.layers.LSTM, `generate`",
+        "keras.layers.LSTM, `generate_v2`",
         functools.partial(generate, "lstm"),
     ),
     "window": ("TrellisLM, window by window", window),

@@ -9,7 +9,6 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 from keras_trellis import after_keras
-from keras_trellis.layers import moved
 from keras_trellis.version import __version__ as __version__
 
 if TYPE_CHECKING:
@@ -98,7 +97,7 @@ def __dir__() -> list[str]:
 if not TYPE_CHECKING:  # it would have every name
 
     def __getattr__(name: str) -> Any:
-        """Returns a public name, or a module, also by its old path as `keras_trellis.base`."""
+        """Returns a public name, or a module."""
         if name in _MODULES:
             module = importlib.import_module(f"{__name__}.{_MODULES[name]}")
             globals()[name] = getattr(module, name)
@@ -120,4 +119,3 @@ def _register() -> None:
 
 
 after_keras.run(_register)
-moved.install()

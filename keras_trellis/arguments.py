@@ -13,6 +13,7 @@ import itertools
 import math
 import operator
 import reprlib
+import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, ParamSpec
 
@@ -201,8 +202,10 @@ def constructor(init: Callable[_P, None]) -> Callable[_P, None]:
     class that unknown arguments were handed to, such as the cell of a layer.
 
     A class may have `_instead`, a name -> what to write where that argument is missing or unknown.
-    An instance may have `_implied`, the name of an argument of `keras.layers.LSTM` -> the values
-    of it that say what the layer does anyway. Those are taken, and the `__init__` never sees them.
+    It may have `_renamed`, the former name of an argument -> its name; former names work with a
+    warning. An instance may have `_implied`, the name of an argument of `keras.layers.LSTM` -> the
+    values of it that say what the layer does anyway. Those are taken, and the `__init__` never sees
+    them.
 
     Raises (what it returns):
         TypeError: an argument is missing, too many or given twice, as for Keras's layers.
@@ -214,6 +217,14 @@ def constructor(init: Callable[_P, None]) -> Callable[_P, None]:
     def checked(*args: _P.args, **kwargs: _P.kwargs) -> None:
         layer, *given = args
         cls = type(layer)
+        for name in kwargs.keys() & _former_names(cls):
+            warnings.warn(
+                f"`{name}` of {cls.__name__} is called `{_former_names(cls)[name]}`; the former "
+                "name works for one release",
+                DeprecationWarning,
+                stacklevel=2,
+            )
+        kwargs = renamed(cls, kwargs)  # type: ignore[assignment]  # of other names
         _check(cls, checked, given, kwargs)
         said = {name: kwargs.pop(name) for name in _unlisted(cls, checked, kwargs)}
         init(*args, **kwargs)
@@ -224,6 +235,26 @@ def constructor(init: Callable[_P, None]) -> Callable[_P, None]:
     checked.__signature__ = inspect.signature(init)  # type: ignore[attr-defined]
     checked.is_checked = True  # type: ignore[attr-defined]
     return checked
+
+
+def renamed(cls: type, config: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns arguments, or a config, with the present names of what a class has renamed.
+
+    Raises:
+        TypeError: an argument is given by both of its names.
+    """
+    names = _former_names(cls)
+    given = {names.get(name, name): value for name, value in config.items()}
+    if len(given) < len(config):
+        former = _quoted(config.keys() & names)
+        raise TypeError(
+            f"{cls.__name__} has an argument twice, once as {former}, its former name"
+        )
+    return given
+
+
+def _former_names(cls: type) -> Mapping[str, str]:
+    return getattr(cls, "_renamed", {})
 
 
 class FullSignature:

@@ -57,9 +57,9 @@ static void describe(const Model* model, const Tensors* texts, int rows) {
   clear(&answer);
 }
 
-// `score` and `score_ids`: the negative log-likelihood of texts, token by token, and of ids.
+// `score_v2` and `score_ids_v2`: the negative log-likelihood of texts, token by token, and of ids.
 static void score(const Model* model, const Tensors* texts, const Tensors* ids, int rows) {
-  Tensors answer = call(model, "score", texts), again = call(model, "score_ids", ids);
+  Tensors answer = call(model, "score_v2", texts), again = call(model, "score_ids_v2", ids);
   for (int row = 0; row < rows; ++row) {
     printf("%d\ttotal\t%.9g\n", row, *floats_of(&answer, "total", row));
     printf("%d\ttotal of ids\t%.9g\n", row, *floats_of(&again, "total", row));
@@ -77,9 +77,9 @@ static int32_t most_probable(const float* log_probs, int64_t size) {
   return best;
 }
 
-// `prefill` and `step`: reads the prompt in one call, then one token at a time, the most probable.
+// `prefill_v2` and `step_v2`: reads the prompt in one call, then one token at a time, the most probable.
 static void go_on_by_steps(const Model* model, const Tensors* prompt, int rows, int length) {
-  Tensors state = call(model, "prefill", prompt);  // log_probs, and the cache
+  Tensors state = call(model, "prefill_v2", prompt);  // log_probs, and the cache
   for (int i = 0; i < length; ++i) {
     int32_t ids[MAX_ROWS];
     for (int row = 0; row < rows; ++row) {
@@ -88,20 +88,20 @@ static void go_on_by_steps(const Model* model, const Tensors* prompt, int rows, 
       printf("%d\tstep\t%d\t%.9g\n", row, ids[row], log_probs[ids[row]]);
     }
     put(&state, "ids", numbers(TF_INT32, ids, 1, (int64_t[]){rows}));
-    Tensors next = call(model, "step", &state);
+    Tensors next = call(model, "step_v2", &state);
     clear(&state);
     state = next;
   }
   clear(&state);
 }
 
-// Returns the cache of no text: what `prefill` returns of empty prompts.
+// Returns the cache of no text: what `prefill_v2` returns of empty prompts.
 static Tensors no_text(const Model* model, int rows) {
   const int32_t lengths[MAX_ROWS] = {0};
   Tensors prompt = {0};
   put(&prompt, "ids", numbers(TF_INT32, lengths, 2, (int64_t[]){rows, 0}));
   put(&prompt, "lengths", numbers(TF_INT32, lengths, 1, (int64_t[]){rows}));
-  Tensors answer = call(model, "prefill", &prompt);
+  Tensors answer = call(model, "prefill_v2", &prompt);
   clear(&prompt);
   return answer;
 }
@@ -119,15 +119,17 @@ static void put_settings(Tensors* request, int rows, int length) {
   put(request, "top_p", numbers(TF_FLOAT, ones, 1, dims));
   put(request, "seed", numbers(TF_INT64, seeds, 1, dims));
   put(request, "max_length", numbers(TF_INT32, lengths, 1, dims));
-  put(request, "stop_id", numbers(TF_INT32, none, 1, dims));  // -1: none
-  const int64_t one_each[] = {rows, 1};
+  put(request, "alternatives", numbers(TF_INT32, zeros, 1, dims));
+  const int64_t one_each[] = {rows, 1}, no_columns[] = {rows, 0};
+  put(request, "stop_ids", numbers(TF_INT32, none, 2, no_columns));
+  put(request, "stop", strings(NULL, 2, no_columns));
   put(request, "forbidden_ids", numbers(TF_INT32, none, 2, one_each));  // -1: no <unk>
 }
 
-// Calls `generate` on what has not been read yet; `state`, a cache, becomes the one after it.
+// Calls `generate_v2` on what has not been read yet; `state`, a cache, becomes the one after it.
 static void generate_once(const Model* model, Tensors* state, int rows, int length) {
   put_settings(state, rows, length);
-  Tensors answer = call(model, "generate", state);
+  Tensors answer = call(model, "generate_v2", state);
   clear(state);
   *state = answer;
   for (int row = 0; row < rows; ++row) {
@@ -137,7 +139,7 @@ static void generate_once(const Model* model, Tensors* state, int rows, int leng
   }
 }
 
-// `generate`: by chance, each row with a seed of its own, and then as many tokens again.
+// `generate_v2`: by chance, each row with a seed of its own, and then as many tokens again.
 static void generate(const Model* model, const Tensors* prompt, int rows, int length) {
   Tensors state = no_text(model, rows);
   TF_Tensor *ids = get(prompt, "ids"), *lengths = get(prompt, "lengths");
@@ -166,7 +168,7 @@ static Tensors tokenize(const Model* model, const char* const* texts, int rows) 
     snprintf(lines[row], size, "\n%s", texts[row]);
   }
   Tensors request = {0};
-  put(&request, "text", strings((const char* const*)lines, rows));
+  put(&request, "text", strings((const char* const*)lines, 1, (int64_t[]){rows}));
   Tensors answer = call(model, "tokenize", &request);
   clear(&request);
   for (int row = 0; row < rows; ++row) free(lines[row]);
@@ -181,8 +183,11 @@ int main(int count, const char* const* arguments) {
   if (rows > MAX_ROWS) fail("there may be %d texts. Received: %d", MAX_ROWS, rows);
   Model model = load_model(arguments[1]);
   Tensors request = {0};
-  put(&request, "text", strings(texts, rows));
+  put(&request, "text", strings(texts, 1, (int64_t[]){rows}));
   Tensors prompt = tokenize(&model, texts, rows);
+  const int32_t none[MAX_ROWS] = {0};  // no tokens besides those that are scored
+  put(&request, "alternatives", numbers(TF_INT32, none, 1, (int64_t[]){rows}));
+  put(&prompt, "alternatives", numbers(TF_INT32, none, 1, (int64_t[]){rows}));
   describe(&model, &request, rows);
   score(&model, &request, &prompt, rows);
   go_on_by_steps(&model, &prompt, rows, length);

@@ -189,13 +189,15 @@ static void delete_strings(void* data, size_t size, void* unused) {
   free(data);
 }
 
-TF_Tensor* strings(const char* const* values, int64_t rows) {
-  const size_t size = (size_t)rows * sizeof(TF_TString);
+TF_Tensor* strings(const char* const* values, int rank, const int64_t* dims) {
+  int64_t count = 1;
+  for (int i = 0; i < rank; ++i) count *= dims[i];
+  const size_t size = (size_t)count * sizeof(TF_TString);
   TF_TString* data = malloc(size ? size : 1);
   if (!data) fail("out of memory");
-  for (int64_t i = 0; i < rows; ++i) {
+  for (int64_t i = 0; i < count; ++i) {
     TF_StringInit(data + i);
     TF_StringCopy(data + i, values[i], strlen(values[i]));
   }
-  return TF_NewTensor(TF_STRING, &rows, 1, data, size, delete_strings, NULL);
+  return TF_NewTensor(TF_STRING, dims, rank, data, size, delete_strings, NULL);
 }

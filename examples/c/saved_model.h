@@ -40,7 +40,7 @@ void clear(Tensors* tensors);
 
 // A tensor of numbers, copied from `values` in C's order.
 TF_Tensor* numbers(TF_DataType dtype, const void* values, int rank, const int64_t* dims);
-// A tensor of strings, [rows].
-TF_Tensor* strings(const char* const* values, int64_t rows);
+// A tensor of strings, in the same order.
+TF_Tensor* strings(const char* const* values, int rank, const int64_t* dims);
 
 #endif

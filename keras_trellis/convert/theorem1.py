@@ -33,7 +33,7 @@ _GATES: dict[type[RNN], type[Gate]] = {
 _TRAINING_ARGUMENTS = (
     "dropout",
     "recurrent_dropout",
-    "recurrent_weight_dropout",
+    "weight_dropout",
     "activity_regularizer",
     *RESTRAINTS,
 )

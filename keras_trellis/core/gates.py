@@ -34,6 +34,10 @@ class LSTMGate(Gate):
     """The paper's gate (Bai et al. 2019, equations 11 and 12), with blocks i, f, c, o as in Keras.
 
     c' = sigmoid(f) c_{t-d} + sigmoid(i) tanh(g);  h' = sigmoid(o) tanh(c')
+
+    Args:
+        activation: of g and c', tanh by default.
+        recurrent_activation: of i, f and o, a sigmoid by default.
     """
 
     name = "lstm"
@@ -60,6 +64,10 @@ class GRUGate(Gate):
 
     h' = u h_{t-d} + (1 - u) tanh(a + r b), with sigmoids on u and r. For a Keras GRU with
     `reset_after=True`, a is the input's part and b the recurrent part.
+
+    Args:
+        activation: of the candidate, tanh by default.
+        recurrent_activation: of u and r, a sigmoid by default.
     """
 
     name = "gru"
@@ -78,7 +86,12 @@ class GRUGate(Gate):
 
 @keras.saving.register_keras_serializable("keras_trellis")
 class TanhGate(Gate):
-    """The plain activation of a SimpleRNN, without gates: h' = tanh(a)."""
+    """The plain activation of a SimpleRNN, without gates: h' = tanh(a).
+
+    Args:
+        activation: of a, tanh by default.
+        recurrent_activation: of nothing; every gate has it.
+    """
 
     name = "tanh"
     blocks = 1
@@ -95,6 +108,10 @@ class IRCGRUGate(Gate):
 
     z and r are sigmoids. By default a has no activation (Kuo et al. 2020, equations 14 to 17;
     z is their 1 - i).
+
+    Args:
+        activation: of a, none by default.
+        recurrent_activation: of z and r, a sigmoid by default.
     """
 
     name = "irc_gru"
@@ -124,6 +141,10 @@ class IRCLSTMGate(LSTMGate):
 
     c' = sigmoid(f) c_{t-d} + sigmoid(i) a;  h' = sigmoid(o) tanh(c'); Kuo et al. 2020,
     equations 24 to 26.
+
+    Args:
+        activation: of c', tanh by default.
+        recurrent_activation: of i, f and o, a sigmoid by default.
     """
 
     name = "irc_lstm"
@@ -138,6 +159,12 @@ class FastGRNNGate(Gate):
 
     h' = f h_{t-d} + (beta (1 - f) + kappa) tanh(a), f a sigmoid (Kuo et al. 2020, equations
     45 to 47). Its scalars are numbers: a gate has no variables.
+
+    Args:
+        activation: of a, tanh by default.
+        recurrent_activation: of f, a sigmoid by default.
+        beta: see above.
+        kappa: see above.
     """
 
     name = "fastgrnn"

@@ -22,7 +22,6 @@ _MEANINGS = {
     "top_p": "choose from the fewest tokens of this probability, in (0, 1]",
     "seed": "the same row with the same seed is continued alike",
     "max_length": "tokens to add, from 1 to 65,536",
-    "stop_id": "the token that ends a row; -1: none",
     "stop_ids": "tokens that end a row; -1: none",
     "stop": "texts that end a row; empty: none",
     "alternatives": "how many of the most probable tokens to return in the place of each",

@@ -8,7 +8,6 @@ import tensorflow as tf
 from keras_trellis.export.caches import CacheFormat, unread
 from keras_trellis.export.checks import Tensors
 from keras_trellis.export.continuation import continued
-from keras_trellis.export.first_form import FirstForm
 from keras_trellis.export.reading import Comparisons, Reader, total, valid
 from keras_trellis.export.requests import UNKNOWN_ID, Vocabulary
 from keras_trellis.export.saving import Signature
@@ -39,8 +38,7 @@ class LanguageModelEndpoints:
 
     A row's answer depends on that row alone, whatever else is in the batch. `score_v2`,
     `score_ids_v2`, `prefill_v2`, `step_v2` and `generate_v2` are the methods below without that
-    ending; the signatures `score`, `score_ids`, `prefill`, `step` and `generate` have a first form,
-    `FirstForm`, for one release more.
+    ending.
 
     A cache has no tensor that nothing is computed of, and in each row the model's fingerprint.
     Another model's cache is refused.
@@ -67,15 +65,12 @@ class LanguageModelEndpoints:
         )
 
     def signatures(self) -> dict[str, Signature]:
-        """Returns the signatures by name, those of the first form too."""
+        """Returns the signatures by name."""
         eos = np.array([self._tokenizer.eos_id], np.int32)
         ids = {"ids": eos[:, None], "lengths": np.array([1], np.int32)}
         cache = self.cache.flatten(self._empty, tf.zeros([1], tf.int32))
         specs = self.cache.specs
         describe = Signature.from_example(self.describe, _TEXT)
-        first_form = FirstForm(
-            self._tokenizer, self._vocabulary, self._reader, self._empty
-        )
         return {
             "serving_default": describe,
             "serve": describe,  # the name that `keras.layers.TFSMLayer` asks for by default
@@ -90,7 +85,6 @@ class LanguageModelEndpoints:
             "generate_v2": Signature.from_example(
                 self.generate, {**ids, **_SETTINGS, **cache}, specs
             ),
-            **first_form.signatures(_TEXT, ids),
         }
 
     def describe(self, text: tf.Tensor) -> Tensors:

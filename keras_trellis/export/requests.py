@@ -68,20 +68,6 @@ class Vocabulary:
         check = self._check("alternatives", alternatives)
         return tf.minimum(*all_checked([check]), self.size)
 
-    def first_form_settings(self, rows: Tensors) -> Tensors:
-        """Returns the arguments of `generation.generate` by name."""
-        given = self._rows(rows, *_SAMPLING, "max_length", "stop_id")
-        seed = rows["seed"]
-        return {
-            "steps": given["max_length"],
-            "stop_token_ids": given["stop_id"][:, None],
-            "seeds": tf.stack([seed, tf.zeros_like(seed)], axis=-1),
-            "temperature": given["temperature"],
-            "top_k": self._top_k(given),
-            "top_p": given["top_p"],
-            "forbidden_ids": self._forbidden(rows["forbidden_ids"]),
-        }
-
     def settings(self, rows: Tensors) -> Settings:
         """Returns how to continue each row."""
         given = self._rows(rows, *_SAMPLING, "max_length", "alternatives")
@@ -123,7 +109,7 @@ class Vocabulary:
             short = tf.strings.length(value) <= MOST_STOP_BYTES
             expected = f"texts of at most {MOST_STOP_BYTES} bytes"
             return Check(name, value, short, expected, shows_value=False)
-        known = (value >= -1) & (value < self.size)  # stop_id, stop_ids
+        known = (value >= -1) & (value < self.size)  # stop_ids
         return Check(name, value, known, f"-1 (none) or in [0, {self.size})")
 
     def _top_k(self, given: Tensors) -> tf.Tensor:

@@ -20,9 +20,6 @@ _EXTRA = "assets.extra"
 _WARM_UP = "tf_serving_warmup_requests"
 _CARD = "model_card.md"
 
-SECOND_FORM = "_v2"
-"""The end of the name of a signature that replaces one of the name before it."""
-
 ConcreteFunction: TypeAlias = tf.types.experimental.ConcreteFunction
 
 
@@ -104,9 +101,7 @@ def save(
             # traced function, as TensorFlow would trace another one again.
             setattr(module, name, functions[name])
     for name, signature in signatures.items():
-        # The numbers of a first form are those of the second; each check takes a second.
-        if f"{name}{SECOND_FORM}" not in signatures:
-            _check_answer(name, functions[name], signature.example)
+        _check_answer(name, functions[name], signature.example)
 
     def write(folder: str) -> None:
         tf.saved_model.save(module, folder, signatures=functions)

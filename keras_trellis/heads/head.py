@@ -25,6 +25,9 @@ class Head(keras.layers.Layer):
 
     `keras_trellis.heads.NAMES` registers heads by name. Decorate a head by
     `keras.saving.register_keras_serializable` to save it with its model.
+
+    Args:
+        **kwargs: `name`, `dtype`, `trainable` of `keras.layers.Layer`.
     """
 
     _taken = False

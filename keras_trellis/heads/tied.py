@@ -29,6 +29,9 @@ class TiedSoftmax(Head):
 
     Source: Bai et al. (2019), section 5 (tied weights, after Press and Wolf, 2017).
 
+    Args:
+        **kwargs: `name`, `dtype`, `trainable` of `keras.layers.Layer`.
+
     Input shape:
         features `[..., E]`, and the table of word vectors, `[V, E]`.
 

@@ -18,7 +18,8 @@ class Pass(NamedTuple):
             for zeros. A layer that overrides `get_initial_state` always gets states.
         mask: bool `[B, T]`, true at the valid steps; None: all steps are valid.
         training: whether dropout is applied.
-        levels: what `collected_levels` returned; empty for a layer without levels.
+        levels: after how many levels outputs are collected, the auxiliary ones first; empty: after
+            all, and for a layer without levels.
         num_outputs: how many of the last outputs to return, an integer or a scalar; None for all.
             What only other outputs depend on need not be computed.
     """
@@ -35,8 +36,8 @@ class SequenceHooks:
 
     The constructor sets `output_units` and `receptive_field`, which models read. A layer that drops
     anything sets `seed_generator` last in its constructor, by `core.dropout.generator_for`. It
-    overrides the methods that raise `NotImplementedError` here, and `get_config`;
-    `state_is_exact`, if the state is not; `collected_levels`, if it has levels.
+    overrides the methods that raise `NotImplementedError` here, and `get_config`; and
+    `state_is_exact`, if the state is not.
 
     Arguments are checked and cast before they reach a hook: sequences and states have the compute
     dtype, a mask is bool `[B, T]`, and the layer is built. B and T may be unknown or 0.
@@ -143,30 +144,3 @@ class SequenceHooks:
             such a field is itself that tuple.
         """
         raise NotImplementedError
-
-    def collected_levels(
-        self, depth: int | None, auxiliary_every: int | None, auxiliary_from: str
-    ) -> Sequence[int]:
-        """Returns after how many levels outputs are collected, the auxiliary ones first.
-
-        A layer without levels returns none, and refuses the arguments, as here.
-
-        Args:
-            depth: how many levels to run; None: all.
-            auxiliary_every: as for `call`; None for no auxiliary outputs.
-            auxiliary_from: as for `call`.
-
-        Raises:
-            ValueError: the layer has no such levels.
-        """
-        if depth is not None:
-            raise ValueError(
-                f"`depth` must be None: {type(self).__name__} has no number of levels to choose. "
-                f"Received: depth={depth!r}"
-            )
-        if auxiliary_every is not None:
-            raise ValueError(
-                f"`auxiliary_every` must be None: {type(self).__name__} has no inner levels to "
-                f"collect outputs after. Received: auxiliary_every={auxiliary_every!r}"
-            )
-        return []

@@ -204,10 +204,11 @@ def _returned_alone(layer: keras.layers.RNN) -> _Returns:
 
 
 def is_recurrent(value: Any) -> bool:
-    """Returns whether a value is one of Keras's recurrent layers, or a sequence of them."""
+    """Returns whether a value is a layer over a cell, such as Keras's, or a sequence of them."""
     if not isinstance(value, (list, tuple)):
         value = [value]
-    return bool(value) and all(isinstance(layer, keras.layers.RNN) for layer in value)
+    cells = [getattr(layer, "cell", None) for layer in value]
+    return bool(cells) and all(hasattr(cell, "state_size") for cell in cells)
 
 
 def _check(layers: list[Any]) -> None:

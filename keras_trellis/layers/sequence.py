@@ -19,7 +19,6 @@ from keras_trellis.backend import current as backend
 from keras_trellis.core.convolution import last_steps
 from keras_trellis.layers.hooks import Pass
 from keras_trellis.layers.inputs import (
-    check_options,
     check_rows,
     check_shape,
     check_symbols,
@@ -33,7 +32,7 @@ from keras_trellis.layers.outputs import call_mask, call_results, call_shapes
 from keras_trellis.layers.stateful import CacheVariables, Stateful
 from keras_trellis.types import Cache, Number, State, Tensor
 
-_ARGUMENTS = (
+ARGUMENTS = (
     "return_sequences",
     "return_state",
     "stateful",
@@ -41,6 +40,7 @@ _ARGUMENTS = (
     "zero_output_for_mask",
     "seed",
 )
+"""The arguments that all sequence layers have."""
 
 
 class SequenceLayer(Stateful, keras.layers.Layer):
@@ -71,6 +71,7 @@ class SequenceLayer(Stateful, keras.layers.Layer):
     """
 
     __signature__ = FullSignature()
+    unroll = False
 
     def __init__(
         self,
@@ -115,10 +116,6 @@ class SequenceLayer(Stateful, keras.layers.Layer):
         initial_state: Sequence[Tensor] | None = None,
         mask: Tensor | None = None,
         training: bool = False,
-        auxiliary_every: int | None = None,
-        discard: int = 0,
-        depth: int | None = None,
-        auxiliary_from: str = "bottom",
     ) -> Any:
         """Runs the network, as `keras.layers.LSTM` does.
 
@@ -133,29 +130,36 @@ class SequenceLayer(Stateful, keras.layers.Layer):
             training: whether dropout is applied, and XLA may compile parts of a large network. A
                 training loop of your own has to pass it, as for every Keras layer; `fit` does.
                 Gradients are right without it too, but take more memory.
-            auxiliary_every: n returns the outputs of every n-th level too, for deep supervision.
-                Needs `return_sequences`, and a layer that has levels.
-            discard: how many of the first outputs to leave out, 0 to T. Needs `return_sequences`.
-                Keras attaches the mask of all T steps to the outputs: pass `mask[:, discard:]`
-                to the layers that follow.
-            depth: how many levels to run, 1 to the layer's `depth`; None: all. The result is that
-                of a layer of this depth with the same weights. Needs a layer that has levels, and
-                does not go with `stateful`.
-            auxiliary_from: where `auxiliary_every` counts from. "bottom", as the released code:
-                after n, 2n, ... levels, the last one included if n divides the depth. "top", as
-                the paper's text: after depth - n, depth - 2n, ... levels. The lowest comes first.
 
         Returns:
-            the outputs `[B, T - discard, output_units]`, or `[B, output_units]` of the last step
-            without `return_sequences`. More results make a tuple: the outputs; with
-            `return_state` the states, each `[B, units]`; with `auxiliary_every` the auxiliary
-            outputs `[B, M, T - discard, output_units]`.
+            the outputs `[B, T, output_units]`, or `[B, output_units]` of the last step without
+            `return_sequences`; with `return_state` a tuple of them and of the states, each
+            `[B, units]`.
 
         Raises:
             ValueError: an argument does not fit the layer or the sequences.
         """
-        check_options(self, depth, auxiliary_every, discard)
-        levels = self.collected_levels(depth, auxiliary_every, auxiliary_from)
+        return self._call_results(sequences, initial_state, mask, training)
+
+    def _call_results(
+        self,
+        sequences: Tensor,
+        initial_state: Sequence[Tensor] | None,
+        mask: Tensor | None,
+        training: bool,
+        levels: Sequence[int] = (),
+        discard: int = 0,
+    ) -> Any:
+        """Returns what a call returns.
+
+        Args:
+            sequences: as for `call`.
+            initial_state: as for `call`.
+            mask: as for `call`.
+            training: as for `call`.
+            levels: after how many levels outputs are collected, the auxiliary ones first.
+            discard: how many of the first outputs to leave out.
+        """
         sequences, mask = dense_sequences(self, sequences, mask)
         sequences, initial, mask = checked_tensors(self, sequences, initial_state, mask)
         check_rows(self, sequences.shape)
@@ -168,33 +172,43 @@ class SequenceLayer(Stateful, keras.layers.Layer):
         num_outputs = count_outputs(sequences, discard) if self.return_sequences else 1
         if self.stateful:
             begin = None if initial is None else self.cache_of_state(initial)
-            outputs, states = self._past.advance(
+            outputs, cache = self._past.advance(
                 self.run_chunk, begin, sequences, mask, training
             )
             outputs = last_steps(outputs, num_outputs)
             further = None
+            states = self._state_in(cache)
         else:
-            initial = self._begun(sequences, initial)
-            request = Pass(initial, mask, training, levels, num_outputs)
-            outputs, states, further = self.run(sequences, request)
+            outputs, states, further = self._run_whole(
+                sequences, initial, mask, training, levels, num_outputs
+            )
         valid = None if mask is None else last_steps(mask, num_outputs)
-        auxiliary = None if auxiliary_every is None else further
+        auxiliary = further if len(levels) > 1 else None
         return call_results(self, outputs, states, auxiliary, valid)
 
-    def compute_output_shape(
+    def _run_whole(
         self,
-        sequences_shape: Sequence[int | None],
-        initial_state_shape: Any = None,
-        auxiliary_every: int | None = None,
-        discard: int = 0,
-        depth: int | None = None,
-        auxiliary_from: str = "bottom",
+        sequences: Tensor,
+        initial: State | None,
+        mask: Tensor | None,
+        training: bool,
+        levels: Sequence[int] = (),
+        num_outputs: Number | None = None,
+    ) -> tuple[Tensor, State, Any]:
+        """Runs whole sequences from the state that a pass begins from."""
+        begins_at_zeros = (
+            type(self).get_initial_state is SequenceLayer.get_initial_state
+        )
+        if initial is None and not begins_at_zeros:  # zeros cost less
+            initial = first_state(self, ops.shape(sequences)[0], None)
+        request = Pass(initial, mask, training, levels, num_outputs)
+        return self.run(sequences, request)
+
+    def compute_output_shape(
+        self, sequences_shape: Sequence[int | None], initial_state_shape: Any = None
     ) -> Any:
         """Returns the shape of what `call` returns."""
-        check_options(self, depth, auxiliary_every, discard)
-        levels = self.collected_levels(depth, auxiliary_every, auxiliary_from)
-        auxiliary = 0 if auxiliary_every is None else len(levels) - 1
-        return call_shapes(self, sequences_shape, auxiliary, discard)
+        return call_shapes(self, sequences_shape, auxiliary=0, discard=0)
 
     def compute_output_spec(
         self,
@@ -202,16 +216,13 @@ class SequenceLayer(Stateful, keras.layers.Layer):
         initial_state: Any = None,
         mask: Any = None,
         training: bool = False,
-        auxiliary_every: int | None = None,
-        discard: int = 0,
-        depth: int | None = None,
-        auxiliary_from: str = "bottom",
+        *options: Any,
+        **named: Any,
     ) -> Any:
         """Returns the symbolic results of `call` in a functional model."""
         check_symbols(self, sequences, initial_state)
         tensor = functools.partial(keras.KerasTensor, dtype=self.compute_dtype)
-        options = (auxiliary_every, discard, depth, auxiliary_from)
-        shapes = self.compute_output_shape(sequences.shape, None, *options)
+        shapes = self.compute_output_shape(sequences.shape, None, *options, **named)
         if isinstance(shapes[0], tuple):
             return tuple(map(tensor, shapes))
         return tensor(shapes)
@@ -226,7 +237,7 @@ class SequenceLayer(Stateful, keras.layers.Layer):
 
     def get_config(self) -> dict[str, Any]:
         """Returns the constructor's arguments."""
-        return super().get_config() | {name: getattr(self, name) for name in _ARGUMENTS}
+        return super().get_config() | {name: getattr(self, name) for name in ARGUMENTS}
 
     @property
     def variables(self) -> list[Any]:
@@ -260,50 +271,27 @@ class SequenceLayer(Stateful, keras.layers.Layer):
         initial_state: Sequence[Tensor] | None = None,
         mask: Tensor | None = None,
         training: bool = False,
-        auxiliary_every: int | None = None,
-        discard: int = 0,
-        depth: int | None = None,
-        auxiliary_from: str = "bottom",
     ) -> tuple[Tensor, State, Any]:
         """Runs the network over whole sequences and returns all results.
 
-        It ignores `return_sequences`, `return_state`, `go_backwards` and `stateful`, and does not
-        compute time steps that only discarded outputs depend on.
+        It ignores `return_sequences`, `return_state`, `go_backwards` and `stateful`.
 
         Args:
             sequences: `[B, T, p]`.
-            initial_state: the states to the left of every level, each `[B, units]`; None for zeros.
+            initial_state: the states to begin from, each `[B, units]`; None for zeros.
             mask: bool `[B, T]`, true at the valid steps.
             training: as for `call`.
-            auxiliary_every: as for `call`.
-            discard: how many of the first outputs to leave out, 0 to T.
-            depth: as for `call`.
-            auxiliary_from: as for `call`.
 
         Returns:
-            the outputs `[B, T - discard, output_units]`; the states at the last valid step, each
-            `[B, units]`; and one more result of the layer. For a `TrellisLayer` it is the auxiliary
-            outputs `[B, M, T - discard, output_units]` or None; for an `EquilibriumTrellisLayer`
-            the `Convergence`.
+            the outputs `[B, T, output_units]`; the states at the last valid step, each
+            `[B, units]`; and one more result of the layer, None if it has none. For an
+            `EquilibriumTrellisLayer` it is the `Convergence`.
 
         Raises:
             ValueError: an argument does not fit the layer or the sequences.
         """
-        levels = self.collected_levels(depth, auxiliary_every, auxiliary_from)
         sequences, initial, mask = checked_tensors(self, sequences, initial_state, mask)
-        num_outputs = count_outputs(sequences, discard)
-        initial = self._begun(sequences, initial)
-        request = Pass(initial, mask, training, levels, num_outputs)
-        return self.run(sequences, request)
-
-    def _begun(self, sequences: Tensor, initial: State | None) -> State | None:
-        """Returns the states that a pass begins from; None for zeros, which cost less."""
-        begins_at_zeros = (
-            type(self).get_initial_state is SequenceLayer.get_initial_state
-        )
-        if initial is not None or begins_at_zeros:
-            return initial
-        return first_state(self, ops.shape(sequences)[0], None)
+        return self._run_whole(sequences, initial, mask, training)
 
     def get_initial_cache(
         self, batch_size: Number, initial_state: Sequence[Tensor] | None = None

@@ -11,7 +11,7 @@ from keras import ops
 
 from keras_trellis.backend import current as backend
 from keras_trellis.layers.hooks import SequenceHooks
-from keras_trellis.types import State, Tensor
+from keras_trellis.types import Tensor
 
 
 def cached_state(cache: Any) -> tuple[Any, ...]:
@@ -43,9 +43,9 @@ class CacheVariables(backend.Trackable):
         return keras.tree.flatten(getattr(self, "_cache", ()))
 
     @property
-    def state(self) -> tuple[Any, ...]:
-        """The variables of the cache's state."""
-        return cached_state(self._cache)
+    def cache(self) -> Any:
+        """The cache, of variables."""
+        return self._nest()
 
     def advance(
         self,
@@ -54,7 +54,7 @@ class CacheVariables(backend.Trackable):
         sequences: Tensor,
         mask: Tensor | None,
         training: bool,
-    ) -> tuple[Tensor, State]:
+    ) -> tuple[Tensor, Any]:
         """Continues the batch before, or another cache to begin with, and keeps the next cache.
 
         Args:
@@ -65,12 +65,12 @@ class CacheVariables(backend.Trackable):
             training: whether dropout is applied.
 
         Returns:
-            the outputs and the state after the last step.
+            the outputs and the next cache.
         """
         cache = self.read() if begin is None else begin
         outputs, cache = stream(sequences, cache, mask, training)
         self.write(cache)
-        return outputs, cached_state(cache)
+        return outputs, cache
 
     def read(self) -> Any:
         """Returns the variables' values."""
@@ -151,16 +151,21 @@ class Stateful(SequenceHooks):
         """
         if not (self.stateful and self.built):
             return None
-        return [StateVariable(variable, self._restart) for variable in self._past.state]
+        variables = self._state_in(self._past.cache)
+        return [StateVariable(variable, self._restart) for variable in variables]
+
+    def _state_in(self, cache: Any) -> tuple[Any, ...]:
+        """Returns the states in a cache, which may have the last output behind them."""
+        return cached_state(cache)[: len(self.state_units)]
 
     def _restart(self) -> None:
         """Drops the cache, except the state."""
-        self._past.write(self.cache_of_state(cached_state(self._past.read())))
+        self._past.write(self.cache_of_state(self._state_in(self._past.read())))
 
     def reset_state(self) -> None:
         """Lets a stateful layer begin anew, from the cache that `get_initial_cache` returns."""
-        if self.stateful and self.built:
-            rows = self._past.state[0].shape[0]
+        if self.states is not None:
+            rows = self.states[0].shape[0]
             self._past.write(self.get_initial_cache(rows))
 
     def reset_states(self) -> None:

@@ -16,10 +16,13 @@ from keras_trellis.core.network import receptive_field
 from keras_trellis.layers import networks
 from keras_trellis.layers.hooks import Pass
 from keras_trellis.layers.inputs import (
+    check_options,
     checked_tensors,
+    count_outputs,
     warn_unseen_steps,
     with_used_dilations,
 )
+from keras_trellis.layers.outputs import call_shapes
 from keras_trellis.layers.trellis_base import TrellisBase
 from keras_trellis.types import Cache, State, Tensor
 
@@ -222,7 +225,105 @@ class TrellisLayer(TrellisBase):
         """False: the state is that of the top level; the other levels and the input have pasts."""
         return False
 
-    def collected_levels(
+    def call(
+        self,
+        sequences: Tensor,
+        initial_state: Sequence[Tensor] | None = None,
+        mask: Tensor | None = None,
+        training: bool = False,
+        auxiliary_every: int | None = None,
+        discard: int = 0,
+        depth: int | None = None,
+        auxiliary_from: str = "bottom",
+    ) -> Any:
+        """Runs the network, as `keras.layers.LSTM` does.
+
+        Args:
+            sequences: as for `SequenceLayer.call`.
+            initial_state: as for `SequenceLayer.call`.
+            mask: as for `SequenceLayer.call`.
+            training: as for `SequenceLayer.call`.
+            auxiliary_every: n returns the outputs of every n-th level too, for deep supervision.
+                Needs `return_sequences`, and does not go with `stateful`.
+            discard: how many of the first outputs to leave out, 0 to T. Needs `return_sequences`.
+                Keras attaches the mask of all T steps to the outputs: pass `mask[:, discard:]`
+                to the layers that follow.
+            depth: how many levels to run, 1 to the layer's `depth`; None: all. The result is that
+                of a layer of this depth with the same weights. Does not go with `stateful`.
+            auxiliary_from: where `auxiliary_every` counts from. "bottom", as the released code:
+                after n, 2n, ... levels, the last one included if n divides the depth. "top", as
+                the paper's text: after depth - n, depth - 2n, ... levels. The lowest comes first.
+
+        Returns:
+            the outputs `[B, T - discard, output_units]`, or `[B, output_units]` of the last step
+            without `return_sequences`. More results make a tuple: the outputs; with
+            `return_state` the states, each `[B, units]`; with `auxiliary_every` the auxiliary
+            outputs `[B, M, T - discard, output_units]`.
+
+        Raises:
+            ValueError: an argument does not fit the layer or the sequences.
+        """
+        check_options(self, depth, auxiliary_every, discard)
+        levels = self._levels(depth, auxiliary_every, auxiliary_from)
+        return self._call_results(
+            sequences, initial_state, mask, training, levels, discard
+        )
+
+    def compute_output_shape(
+        self,
+        sequences_shape: Sequence[int | None],
+        initial_state_shape: Any = None,
+        auxiliary_every: int | None = None,
+        discard: int = 0,
+        depth: int | None = None,
+        auxiliary_from: str = "bottom",
+    ) -> Any:
+        """Returns the shape of what `call` returns."""
+        check_options(self, depth, auxiliary_every, discard)
+        levels = self._levels(depth, auxiliary_every, auxiliary_from)
+        auxiliary = len(levels) - 1
+        return call_shapes(self, sequences_shape, auxiliary, discard)
+
+    def propagate(
+        self,
+        sequences: Tensor,
+        *,
+        initial_state: Sequence[Tensor] | None = None,
+        mask: Tensor | None = None,
+        training: bool = False,
+        auxiliary_every: int | None = None,
+        discard: int = 0,
+        depth: int | None = None,
+        auxiliary_from: str = "bottom",
+    ) -> tuple[Tensor, State, Tensor | None]:
+        """Runs the network over whole sequences and returns all results.
+
+        It ignores `return_sequences`, `return_state`, `go_backwards` and `stateful`, and does not
+        compute time steps that only discarded outputs depend on.
+
+        Args:
+            sequences: `[B, T, p]`.
+            initial_state: the states to the left of every level, each `[B, units]`; None for zeros.
+            mask: bool `[B, T]`, true at the valid steps.
+            training: as for `call`.
+            auxiliary_every: as for `call`.
+            discard: how many of the first outputs to leave out, 0 to T.
+            depth: as for `call`.
+            auxiliary_from: as for `call`.
+
+        Returns:
+            the outputs `[B, T - discard, output_units]`; the states at the last valid step, each
+            `[B, units]`; and the auxiliary outputs `[B, M, T - discard, output_units]` or None.
+
+        Raises:
+            ValueError: an argument does not fit the layer or the sequences.
+        """
+        levels = self._levels(depth, auxiliary_every, auxiliary_from)
+        sequences, initial, mask = checked_tensors(self, sequences, initial_state, mask)
+        num_outputs = count_outputs(sequences, discard)
+        return self._run_whole(sequences, initial, mask, training, levels, num_outputs)
+
+    def _levels(
         self, depth: int | None, auxiliary_every: int | None, auxiliary_from: str
     ) -> Sequence[int]:
         """Returns after how many levels outputs are collected: the last ones after all."""
@@ -237,14 +338,15 @@ class TrellisLayer(TrellisBase):
     ) -> tuple[Tensor, State, Tensor | None]:
         """Runs whole sequences; the last result is the auxiliary outputs, if any."""
         warn_unseen_steps(self, sequences, request.num_outputs, request.training)
-        *inner, depth = request.levels
+        stops = request.levels or (self.depth,)
+        *inner, depth = stops
         collected, state = networks.run(
             dataclasses.replace(self._network, depth=depth),
             self._weights(sequences, request.training),
             sequences,
             request.initial_state,
             request.mask,
-            stops=tuple(request.levels),
+            stops=tuple(stops),
             num_outputs=request.num_outputs,
             training=request.training,
             recompute=self.recompute,

@@ -69,26 +69,12 @@ class TrellisBase(WeightArguments, SequenceLayer):
         recurrent_dropout: float = 0.0,
         weight_dropout: float = 0.0,
         recompute: bool = False,
-        return_sequences: bool = False,
-        return_state: bool = False,
-        stateful: bool = False,
-        go_backwards: bool = False,
-        zero_output_for_mask: bool = False,
         use_bias: bool = True,
         unit_forget_bias: bool = False,
-        seed: int | None = None,
         **kwargs: Any,
     ) -> None:
         _refuse_an_activation(depth)
-        super().__init__(
-            return_sequences=return_sequences,
-            return_state=return_state,
-            stateful=stateful,
-            go_backwards=go_backwards,
-            zero_output_for_mask=zero_output_for_mask,
-            seed=seed,
-            **kwargs,
-        )
+        super().__init__(**kwargs)
         self.units = arguments.positive("units", units)
         self.depth = arguments.positive("depth", depth)
         self.kernel_size = arguments.positive("kernel_size", kernel_size)
@@ -111,7 +97,7 @@ class TrellisBase(WeightArguments, SequenceLayer):
         self.use_bias = bool(use_bias)
         self.unit_forget_bias = _forget_bias(unit_forget_bias, self.gate)
         self.seed_generator = generator_for(
-            seed, self.dropout, self.recurrent_dropout, self.weight_dropout
+            self.seed, self.dropout, self.recurrent_dropout, self.weight_dropout
         )
         if self.depth > _MANY_LEVELS:
             # The caller is behind `constructor`.
@@ -218,6 +204,16 @@ class TrellisBase(WeightArguments, SequenceLayer):
     def state_units(self) -> tuple[int, ...]:
         """The number of channels of each tensor of the state."""
         return (self.units,) * self.gate.states
+
+    @property
+    def activation(self) -> Callable[[Tensor], Tensor]:
+        """The activation of the gate."""
+        return self.gate.activation
+
+    @property
+    def recurrent_activation(self) -> Callable[[Tensor], Tensor]:
+        """That of the gates themselves."""
+        return self.gate.recurrent_activation
 
     @property
     def _by_group(self) -> bool:

@@ -55,8 +55,7 @@ class TrellisClassifier(keras.Model):
         permutation: the order in which to read the steps, a permutation of 0, ..., T - 1; it is
             part of the model, and saved and exported with it. None: as they come.
         seed: integer that the model's dropout masks derive from; None: drawn at random.
-        **kwargs: `name`, `dtype`, `trainable` of every Keras model. For one release, the arguments
-            of 0.1 too: `TrellisClassifier(10, 130, depth=11, ...)` makes a `TrellisLayer`.
+        **kwargs: `name`, `dtype`, `trainable` of every Keras model.
 
     Raises:
         ValueError: an argument out of range, or one of the layer that has no meaning here.
@@ -84,7 +83,6 @@ class TrellisClassifier(keras.Model):
     dropout: Any = Rate()
     output_dropout: Any = Rate()
 
-    @legacy.accepts_layer_arguments
     def __init__(
         self,
         classes: int,

@@ -70,8 +70,7 @@ class TrellisLM(Scoring):
             it through the input. In the released code torch's `padding_idx=-1` does so to the last
             word. A negative id counts from the end.
         seed: integer that the model's dropout masks derive from; None: drawn at random.
-        **kwargs: `name`, `dtype`, `trainable` of every Keras model. For one release, the arguments
-            of 0.1 too: `TrellisLM(10_000, 1400, depth=55, ...)` makes a `TrellisLayer`.
+        **kwargs: `name`, `dtype`, `trainable` of every Keras model.
 
     Raises:
         ValueError: an argument out of range, or one of the layer that has no meaning here.
@@ -103,7 +102,6 @@ class TrellisLM(Scoring):
     embedding_dropout: Any = dropout.Rate()
     output_dropout: Any = dropout.Rate()
 
-    @legacy.accepts_layer_arguments
     def __init__(
         self,
         vocabulary_size: int,

@@ -32,7 +32,9 @@ _NAMES = {
     "tanh": ("tanh", keras.activations.tanh),
     "linear": ("linear", keras.activations.linear, None),
 }
-_RATES = ("dropout", "recurrent_dropout", "recurrent_weight_dropout")
+_RATES = ("dropout", "recurrent_dropout", "weight_dropout")
+RENAMED = {"recurrent_weight_dropout": "weight_dropout"}
+"""The former names of arguments that all cells and their layers have."""
 
 
 class GatedCell(WeightArguments):
@@ -57,7 +59,7 @@ class GatedCell(WeightArguments):
         bias_constraint: see above.
         dropout: the rate at which input channels are dropped, the same at all steps.
         recurrent_dropout: the same for the state that the gates read.
-        recurrent_weight_dropout: the rate of DropConnect on what reads the state, one
+        weight_dropout: the rate of DropConnect on what reads the state, one
             mask for all steps and rows.
         seed: the seed of the masks.
         **kwargs: `name`, `dtype`, `trainable` of `keras.layers.Layer`.
@@ -68,6 +70,7 @@ class GatedCell(WeightArguments):
 
     __signature__ = FullSignature()
     _instead: ClassVar[dict[str, str]] = arguments.NO_CHOICE_HINTS
+    _renamed: ClassVar[dict[str, str]] = RENAMED
     biases: ClassVar[dict[str, tuple[float, ...]]] = {"paper": (), "released": (1.0,)}
     """For each variant what is added to the initial biases of its first gate blocks."""
     square: ClassVar[bool] = False
@@ -81,7 +84,7 @@ class GatedCell(WeightArguments):
 
     dropout: Any = Rate()
     recurrent_dropout: Any = Rate()
-    recurrent_weight_dropout: Any = Rate()
+    weight_dropout: Any = Rate()
 
     @constructor
     def __init__(
@@ -92,7 +95,7 @@ class GatedCell(WeightArguments):
         recurrent_initializer: Any = "glorot_uniform",
         dropout: float = 0.0,
         recurrent_dropout: float = 0.0,
-        recurrent_weight_dropout: float = 0.0,
+        weight_dropout: float = 0.0,
         seed: int | None = None,
         **kwargs: Any,
     ) -> None:
@@ -107,7 +110,7 @@ class GatedCell(WeightArguments):
         self.seed = seed
         self.dropout = dropout
         self.recurrent_dropout = recurrent_dropout
-        self.recurrent_weight_dropout = recurrent_weight_dropout
+        self.weight_dropout = weight_dropout
         self.seed_generator = generator_for(seed, *self._rates)
         self.input_units: Any = None  # p, once built
 
@@ -203,6 +206,11 @@ class GatedCell(WeightArguments):
         names = ("units", "variant", *_RATES, "seed")
         return super().get_config() | {name: getattr(self, name) for name in names}
 
+    @classmethod
+    def from_config(cls, config: dict[str, Any]) -> GatedCell:
+        """Makes a cell of its config, also of one with former names."""
+        return super().from_config(arguments.renamed(cls, config))
+
     # What its layer asks for
 
     def call_seed(self, training: bool) -> Any:
@@ -217,7 +225,7 @@ class GatedCell(WeightArguments):
         for name, (shape, kind) in self.variables_for(self.input_units).items():
             value = ops.cast(getattr(self, name), self.compute_dtype)
             if kind == RECURRENT:
-                rate = self.recurrent_weight_dropout
+                rate = self.weight_dropout
                 mask = stream_mask(seed, name, rate, shape, value.dtype)
                 if mask is not None:
                     value = value * mask
@@ -227,17 +235,22 @@ class GatedCell(WeightArguments):
     @property
     def _implied(self) -> dict[str, tuple]:
         """The values of an LSTM's arguments that say what the cell does anyway."""
-        kinds = [kind for _, kind in self.variables_for(self.units).values()]
         return {
             **arguments.NO_CHOICE,
             "activation": _NAMES[self.activation],
             "recurrent_activation": ("sigmoid", keras.activations.sigmoid),
-            "use_bias": (BIAS in kinds,),
-            "unit_forget_bias": (self._remembers,),
+            "use_bias": (self.use_bias,),
+            "unit_forget_bias": (self.unit_forget_bias,),
         }
 
     @property
-    def _remembers(self) -> bool:
+    def use_bias(self) -> bool:
+        """Whether the cell has biases; a form of a cell has some or none."""
+        kinds = [kind for _, kind in self.variables_for(self.units).values()]
+        return BIAS in kinds
+
+    @property
+    def unit_forget_bias(self) -> bool:
         """Whether the bias of the forget gate begins at 1."""
         return 1.0 in self.biases[self.variant]
 

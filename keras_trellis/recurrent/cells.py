@@ -70,7 +70,12 @@ class ResidualCell(GatedCell):
 
 @_registered
 class IRCGRUCell(ResidualCell):
-    """One time step of `IRCGRU`."""
+    """One time step of `IRCGRU`.
+
+    Args:
+        units: n, the number of channels of the output.
+        **kwargs: the arguments of `GatedCell`.
+    """
 
     gates = 2
     step = staticmethod(steps.irc_gru)
@@ -78,7 +83,12 @@ class IRCGRUCell(ResidualCell):
 
 @_registered
 class WeightDropLSTMCell(GatedCell):
-    """One time step of `WeightDropLSTM`."""
+    """One time step of `WeightDropLSTM`.
+
+    Args:
+        units: n, the number of channels of the output.
+        **kwargs: the arguments of `GatedCell`.
+    """
 
     state_names = ("h", "c")
     biases = {"paper": (0.0, 1.0, 0.0, 0.0), "released": (0.0, 0.0, 0.0, 0.0)}
@@ -111,7 +121,12 @@ class WeightDropLSTMCell(GatedCell):
 
 @_registered
 class IRCLSTMCell(ResidualCell):
-    """One time step of `IRCLSTM`."""
+    """One time step of `IRCLSTM`.
+
+    Args:
+        units: n, the number of channels of the output.
+        **kwargs: the arguments of `GatedCell`.
+    """
 
     biases = {"paper": ()}
     state_names = ("h", "c")
@@ -122,7 +137,13 @@ class IRCLSTMCell(ResidualCell):
 
 @_registered
 class IHCLSTMCell(ResidualCell):
-    """One time step of `IHCLSTM`."""
+    """One time step of `IHCLSTM`.
+
+    Args:
+        units: n, the number of channels of the output.
+        projected: see `IHCLSTM`.
+        **kwargs: the arguments of `GatedCell`.
+    """
 
     state_names = ("h", "c")
     gates = 3
@@ -181,7 +202,12 @@ class IHCLSTMCell(ResidualCell):
 
 @_registered
 class SRUCell(GatedCell):
-    """One time step of `SRU`."""
+    """One time step of `SRU`.
+
+    Args:
+        units: n, the number of channels of the output, and of the input.
+        **kwargs: the arguments of `GatedCell`.
+    """
 
     square = True
     state_names = ("c",)
@@ -235,7 +261,12 @@ class ElementwiseResidualCell(ResidualCell):
 
 @_registered
 class IRCSRUCell(ElementwiseResidualCell):
-    """One time step of `IRCSRU`."""
+    """One time step of `IRCSRU`.
+
+    Args:
+        units: n, the number of channels of the output, and of the input.
+        **kwargs: the arguments of `GatedCell`.
+    """
 
     biases = {"paper": (), "released": (1.0, -1.0)}
     step = staticmethod(steps.irc_sru)
@@ -249,7 +280,12 @@ def _strongly_typed(keep: Tensor, read: Tensor, candidate: Tensor) -> State:
 
 @_registered
 class TLSTMCell(GatedCell):
-    """One time step of `TLSTM`."""
+    """One time step of `TLSTM`.
+
+    Args:
+        units: n, the number of channels of the output.
+        **kwargs: the arguments of `GatedCell`.
+    """
 
     state_names = ("x", "c")
     step = staticmethod(steps.t_lstm)
@@ -280,7 +316,12 @@ class TLSTMCell(GatedCell):
 
 @_registered
 class IRCTLSTMCell(ElementwiseResidualCell):
-    """One time step of `IRCTLSTM`."""
+    """One time step of `IRCTLSTM`.
+
+    Args:
+        units: n, the number of channels of the output, and of the input.
+        **kwargs: the arguments of `GatedCell`.
+    """
 
     @property
     def state_names(self) -> tuple[str, ...]:
@@ -317,7 +358,13 @@ class IRCTLSTMCell(ElementwiseResidualCell):
 
 @_registered
 class FastGRNNCell(GatedCell):
-    """One time step of `FastGRNN`."""
+    """One time step of `FastGRNN`.
+
+    Args:
+        units: n, the number of channels of the output.
+        scaled: see `FastGRNN`.
+        **kwargs: the arguments of `GatedCell`.
+    """
 
     biases = {"paper": (0.0, 0.0), "released": (1.0, 0.0)}
     activation = "tanh"
@@ -360,7 +407,12 @@ class FastGRNNCell(GatedCell):
 
 @_registered
 class IRCFastGRNNCell(ResidualCell):
-    """One time step of `IRCFastGRNN`."""
+    """One time step of `IRCFastGRNN`.
+
+    Args:
+        units: n, the number of channels of the output.
+        **kwargs: the arguments of `GatedCell`.
+    """
 
     gates = 1
     step = staticmethod(steps.irc_fast_grnn)

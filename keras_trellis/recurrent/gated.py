@@ -1,37 +1,40 @@
-"""The gated recurrent layers: `keras.layers.RNN` with a fast loop."""
+"""The gated recurrent layers: a cell, and a fast loop over it."""
 
 from __future__ import annotations
 
+import functools
 import operator
-from collections.abc import Sequence
+from collections.abc import Callable
 from typing import Any, ClassVar
 
 import keras
 from keras import ops
 
 from keras_trellis import arguments
-from keras_trellis.arguments import FullSignature, constructor
-from keras_trellis.backend import current as backend
+from keras_trellis.arguments import constructor
 from keras_trellis.core import masks, no_steps
-from keras_trellis.core.convolution import masked, pad_left, swapped, zero_rows
+from keras_trellis.core.convolution import (
+    last_steps,
+    masked,
+    pad_left,
+    swapped,
+    zero_rows,
+)
 from keras_trellis.core.dropout import stream_mask
 from keras_trellis.core.recurrence import Recurrent
 from keras_trellis.layers import past
-from keras_trellis.layers.inputs import (
-    check_rows,
-    check_state,
-    check_symbols,
-    checked_tensors,
-    first_state,
-)
+from keras_trellis.layers.hooks import Pass
+from keras_trellis.layers.sequence import ARGUMENTS, SequenceLayer
 from keras_trellis.recurrent import cells, linear
-from keras_trellis.recurrent.cell import GatedCell
+from keras_trellis.recurrent.cell import RENAMED, GatedCell
 from keras_trellis.recurrent.loops import recur
 from keras_trellis.recurrent.steps import skipping
 from keras_trellis.types import Number, State, Tensor
 
 _registered = keras.saving.register_keras_serializable("keras_trellis")
-_LAYER_ARGUMENTS = ("name", "dtype", "trainable")
+# Arguments of the layer alone, and of its cell too; all others are the cell's.
+_OF_LAYER = {*ARGUMENTS, "name", "activity_regularizer"} - {"seed"}
+_OF_BOTH = ("dtype", "trainable", "seed")
 
 
 def cell_argument(name: str, is_rate: bool = False) -> Any:
@@ -48,102 +51,76 @@ def cell_argument(name: str, is_rate: bool = False) -> Any:
     return property(operator.attrgetter(f"cell.{name}"), assign if is_rate else None)
 
 
-class GatedRNN(keras.layers.RNN):
+class GatedRNN(SequenceLayer):
     """A gated recurrent layer, used as `keras.layers.LSTM` is.
 
-    Its arguments are those of its cell and these of `keras.layers.RNN`; unlike there,
-    all but `units` are keyword arguments. Arguments of a `keras.layers.LSTM` that say what the
-    layer does anyway, such as `recurrent_activation="sigmoid"`, are taken and change nothing.
+    All arguments but `units` are keyword arguments. Those of a `keras.layers.LSTM` that say what
+    the layer does anyway, such as `recurrent_activation="sigmoid"`, are taken and change nothing.
 
-    `stream` goes on from a cache, as for every sequence layer of this package. The cache is
-    the state, with the last output at its end where that is no state.
+    The state is all that the layer needs of its past. So cache and state are one thing; only where
+    the output is no state has the cache the last output too, at its end.
 
-    The rates of dropout may be set at any time, as `layer.dropout = 0.2`.
+    The rates of dropout may be set at any time, as `layer.dropout = 0.2`. On TensorFlow a gradient
+    of a gradient needs `training=False`.
 
     Args:
         units: n, the number of channels of the output.
-        return_sequences: whether the outputs of all steps are returned, `[B, T, units]`.
-        return_state: whether the states after the last step are returned too.
-        go_backwards: whether the sequences are read from their end.
-        stateful: whether a batch goes on from the states of the batch before.
         unroll: whether the graph has no loop at inference. The number of steps must be
             known. LiteRT needs it, unless there is one step.
-        zero_output_for_mask: whether masked steps have zeros as outputs.
-        activity_regularizer: of the outputs.
+        return_sequences: whether to return the output of every step or of the last one.
+        return_state: whether to return the states too, those after the last valid step.
+        stateful: whether a batch goes on, exactly, where the one before it stopped. Needs a
+            static batch size.
+        go_backwards: whether to process the sequence backwards and return it reversed.
+        zero_output_for_mask: whether the output at a masked step is zero.
+        seed: the seed of the dropout masks.
         name: the name of the layer.
         dtype: its dtype policy.
         trainable: whether its variables are trained.
+        activity_regularizer: of the outputs.
         **kwargs: the arguments of the cell; see `GatedCell`.
 
     Raises:
         ValueError: an argument is not what it must be.
     """
 
-    __signature__ = FullSignature()
     _instead: ClassVar[dict[str, str]] = arguments.NO_CHOICE_HINTS
+    _renamed: ClassVar[dict[str, str]] = RENAMED
     cell_class: ClassVar[type[GatedCell]]
+    receptive_field = None
     recompute = False
 
     dropout = cell_argument("dropout", is_rate=True)
     recurrent_dropout = cell_argument("recurrent_dropout", is_rate=True)
-    recurrent_weight_dropout = cell_argument("recurrent_weight_dropout", is_rate=True)
-    seed = cell_argument("seed")
+    weight_dropout = cell_argument("weight_dropout", is_rate=True)
+    units = cell_argument("units")
     variant = cell_argument("variant")
+    recurrent_activation = staticmethod(keras.activations.sigmoid)
+    use_bias = cell_argument("use_bias")
+    unit_forget_bias = cell_argument("unit_forget_bias")
+    kernel_initializer = cell_argument("kernel_initializer")
+    recurrent_initializer = cell_argument("recurrent_initializer")
+    bias_initializer = cell_argument("bias_initializer")
+    kernel_regularizer = cell_argument("kernel_regularizer")
+    recurrent_regularizer = cell_argument("recurrent_regularizer")
+    bias_regularizer = cell_argument("bias_regularizer")
+    kernel_constraint = cell_argument("kernel_constraint")
+    recurrent_constraint = cell_argument("recurrent_constraint")
+    bias_constraint = cell_argument("bias_constraint")
 
     @constructor
-    def __init__(
-        self,
-        units: int,
-        *,
-        return_sequences: bool = False,
-        return_state: bool = False,
-        go_backwards: bool = False,
-        stateful: bool = False,
-        unroll: bool = False,
-        zero_output_for_mask: bool = False,
-        activity_regularizer: Any = None,
-        name: str | None = None,
-        dtype: Any = None,
-        trainable: bool = True,
-        **kwargs: Any,
-    ) -> None:
-        super().__init__(
-            self.cell_class(
-                units, dtype=dtype, trainable=trainable, name="cell", **kwargs
-            ),
-            return_sequences=return_sequences,
-            return_state=return_state,
-            go_backwards=go_backwards,
-            stateful=stateful,
-            unroll=unroll,
-            zero_output_for_mask=zero_output_for_mask,
-            activity_regularizer=activity_regularizer,
-            name=name,
-            dtype=dtype,
-            trainable=trainable,
-        )
-        self.input_spec = keras.layers.InputSpec(ndim=3)
-        self.supports_masking = True  # also where Keras's `RNN` does not say so
+    def __init__(self, units: int, *, unroll: bool = False, **kwargs: Any) -> None:
+        own = {name: kwargs.pop(name) for name in _OF_LAYER & kwargs.keys()}
+        shared = {name: kwargs[name] for name in _OF_BOTH if name in kwargs}
+        super().__init__(**own, **shared)
+        self.unroll = bool(unroll)
+        self.cell = self.cell_class(units, name="cell", **kwargs)
+        self.output_units = self.cell.units
 
     @property
-    def units(self) -> int:
-        """The number of channels of the output."""
-        return self.cell.units
-
-    @property
-    def output_units(self) -> int:
-        """The number of channels of the output."""
-        return self.units
-
-    @property
-    def input_units(self) -> int | None:
-        """The number of input channels, p; None before the layer is built."""
-        return self.cell.input_units
-
-    @property
-    def use_bias(self) -> bool:
-        """Whether the cell has a bias of its gates; a form of a cell has one or none."""
-        return "bias" in self.cell.variables_for(self.units)
+    def activation(self) -> Callable[[Tensor], Tensor]:
+        """What an LSTM has tanh for: tanh, or the identity."""
+        return keras.activations.get(self.cell.activation)
 
     @property
     def state_units(self) -> tuple[int, ...]:
@@ -154,189 +131,73 @@ class GatedRNN(keras.layers.RNN):
     def _implied(self) -> dict[str, tuple]:
         return self.cell._implied
 
-    @property
-    def receptive_field(self) -> None:
-        """None: an output depends on all inputs up to its step."""
-
-    @property
-    def variables(self) -> list[Any]:
-        """All variables; on JAX and torch the states of a `stateful` layer too.
-
-        They are not among the `weights`. A trainer on JAX hands on what it finds here.
-        """
-        if backend.NAME == "tensorflow" or self.states is None:
-            return super().variables
-        return [*super().variables, *self.states]
-
     def get_config(self) -> dict[str, Any]:
         """Returns the constructor's arguments."""
         config = super().get_config()
-        cell_config = self.cell.get_config()
-        for name in _LAYER_ARGUMENTS:
-            del cell_config[name]
-        del config["cell"]
-        activity = keras.regularizers.serialize(self.activity_regularizer)
-        return config | cell_config | {"activity_regularizer": activity}
+        return self.cell.get_config() | config | {"unroll": self.unroll}
 
     @classmethod
-    def from_config(
-        cls, config: dict[str, Any], custom_objects: Any = None
-    ) -> GatedRNN:
-        """Makes a layer of its config."""
-        return cls(**config)
+    def from_config(cls, config: dict[str, Any]) -> GatedRNN:
+        """Makes a layer of its config, also of one with former names."""
+        return super().from_config(arguments.renamed(cls, config))
 
-    def build(
-        self, sequences_shape: Sequence[int | None], initial_state_shape: Any = None
-    ) -> None:
-        """Creates the variables for sequences of shape `[B, T, p]`."""
-        inputs = sequences_shape[-1]
-        if initial_state_shape is not None and inputs is not None:
-            sizes = self.cell.state_size_for(inputs)
-            check_state(_listed(initial_state_shape), sizes, sequences_shape[0])
-        super().build(sequences_shape)
-        self.state_size = self.cell.state_size
+    def add_variables(self, inputs: int) -> None:
+        """Creates the variables of the cell for p = `inputs` channels."""
+        self.cell.build((None, inputs))
 
-    def call(
-        self,
-        sequences: Tensor,
-        initial_state: Any = None,
-        mask: Tensor | None = None,
-        training: bool = False,
-    ) -> Any:
-        """Runs the layer, as `keras.layers.LSTM` does.
+    def get_initial_state(self, batch_size: Number) -> list[Tensor]:
+        """Returns the state of no history, that of the cell: zeros `[B, channels]`."""
+        return self.cell.get_initial_state(batch_size)
 
-        Args:
-            sequences: `[B, T, p]`, of any real numbers; without a step the states stay.
-            initial_state: the states, each `[B, channels]`, or `[1, channels]` for all rows; None
-                for zeros, or with `stateful` for those after the last call.
-            mask: bool `[B, T]`, true at the valid steps. A masked step is skipped.
-            training: whether anything is dropped. On TensorFlow a gradient of a gradient needs
-                False.
-
-        Returns:
-            the outputs `[B, T, units]`, or `[B, units]` of the last step without
-            `return_sequences`; with `return_state` a tuple of them and of the states.
-
-        Raises:
-            ValueError: an argument does not fit the layer or the sequences.
-        """
-        sequences, given, mask = _checked(self, sequences, initial_state, mask)
-        state = self._first_state(sequences) if given is None else given
-
-        def run(sequences: Tensor, state: State, mask: Any) -> Any:
-            return self._loop(sequences, state, mask, training)
-
-        outputs, after = no_steps.run(run, sequences, state, mask)
-        if self.stateful:
-            for variable, value in zip(self.states, after, strict=True):
-                variable.assign(value)
-        if not self.return_sequences:  # zeros where there is no step
-            nothing = zero_rows(outputs, self.units)
-            (outputs,) = masks.last_valid((outputs,), None, (nothing,))
-        return (outputs, *after) if self.return_state else outputs
-
-    def compute_output_spec(
-        self,
-        sequences: keras.KerasTensor,
-        initial_state: Any = None,
-        mask: Any = None,
-        training: bool = False,
-    ) -> Any:
-        """Returns the symbolic results of `call` in a functional model."""
-        check_symbols(self, sequences, initial_state)
-        return super().compute_output_spec(sequences, initial_state, mask, training)
-
-    def reset_state(self) -> None:
-        """Lets a stateful layer begin anew, from what `get_initial_state` returns."""
-        if self.states is None:
-            return
-        begun = self.get_initial_state(self.states[0].shape[0])
-        for variable, value in zip(self.states, begun, strict=True):
-            variable.assign(value)
-
-    def _first_state(self, sequences: Tensor) -> State:
-        """Returns the state that a call begins from which is given none, each `[B, channels]`."""
-        if self.stateful:
-            # A copy: torch assigns in place, under a gradient that needs the value.
-            state = [ops.copy(variable) for variable in self.states]
-        else:
-            state = self.get_initial_state(ops.shape(sequences)[0])
-        return tuple(ops.cast(tensor, self.compute_dtype) for tensor in state)
-
-    def inner_loop(
-        self,
-        sequences: Tensor,
-        initial_state: Sequence[Tensor],
-        mask: Any,
-        training: bool = False,
-    ) -> tuple[Tensor, Tensor, list[Tensor]]:
-        """Returns the last output, all outputs and the last states, of one step or more."""
-        outputs, after = self._loop(sequences, initial_state, mask, training)
-        return outputs[:, -1], outputs, list(after)
-
-    def _loop(
-        self, sequences: Tensor, state: Sequence[Tensor], mask: Any, training: bool
-    ) -> tuple[Tensor, State]:
-        """Returns all outputs and the last states, of one step or more."""
-        seed = self.cell.call_seed(training)
-        sequences, valid = _in_order(self, sequences, mask, seed)
-        outputs, after = self._steps(
-            sequences, tuple(state), valid, seed, bool(training)
-        )
-        if valid is not None and self.zero_output_for_mask:
-            outputs = masks.zero_masked(outputs, valid)
-        return outputs, after
-
-    def get_initial_cache(
-        self, batch_size: Number, initial_state: Sequence[Tensor] | None = None
-    ) -> State:
-        """Returns the cache before the first time step.
-
-        Args:
-            batch_size: B.
-            initial_state: the states to begin from, such as an encoder's: each `[B, channels]`,
-                or `[1, channels]` for all rows; None for zeros. From their cache `stream`
-                computes what one call with this `initial_state` does.
-
-        Raises:
-            ValueError: the layer is not built, or the states do not fit it.
-        """
-        state = first_state(self, batch_size, initial_state)
+    def cache_of_state(self, state: State) -> State:
+        """Returns the state, and with it an output of zero where a state does not show it."""
         return past.begin(state, self.cell, self.units)
 
-    def stream(
-        self, sequences: Tensor, cache: State, mask: Tensor | None = None
+    def run(self, sequences: Tensor, request: Pass) -> tuple[Tensor, State, None]:
+        """Runs whole sequences; see `SequenceHooks.run`."""
+        self._check_steps(sequences)
+        # Never None: this layer has an initial state of its own.
+        state: Any = request.initial_state
+        mask = request.mask
+        if mask is not None:
+            # Before the mask of dropout, under which NaN would stay NaN.
+            sequences = masks.zero_masked(sequences, mask)
+        run = self._runner(request.training)
+        outputs, after = no_steps.run(run, sequences, state, mask)
+        return last_steps(outputs, request.num_outputs), after, None
+
+    def run_chunk(
+        self, sequences: Tensor, cache: State, mask: Tensor | None, training: bool
     ) -> tuple[Tensor, State]:
-        """Continues sequences whose past is in `cache`; chunks equal one long pass.
+        """Continues sequences from a cache; see `SequenceHooks.run_chunk`."""
+        self._check_steps(sequences)
+        run = self._runner(training)
+        return past.stream(self, self.cell, run, sequences, cache, mask)
 
-        `stream` with one step is the step. It reads forwards and returns all outputs,
-        whatever the arguments of the layer are.
+    def _check_steps(self, sequences: Tensor) -> None:
+        # Neither None nor a size that JAX does not know as it exports is an index.
+        if self.unroll and not hasattr(sequences.shape[1], "__index__"):
+            raise ValueError(
+                "`sequences` must have a known number of steps with `unroll=True`. "
+                f"Received: sequences of shape {tuple(sequences.shape)}"
+            )
 
-        Args:
-            sequences: the next steps, `[B, n, p]`.
-            cache: the result of the last call, or `get_initial_cache(B)`.
-            mask: bool `[B, n]`; a masked step leaves the cache of its row unchanged and
-                repeats the output before it. The first one repeats the output in the cache.
-
-        Returns:
-            outputs `[B, n, units]` and the new cache.
-        """
-        sequences, _, mask = checked_tensors(self, sequences, None, mask)
-        return past.stream(self, self.cell, self._steps, sequences, cache, mask)
+    def _runner(self, training: bool) -> past.Run:
+        return functools.partial(self._steps, training=bool(training))
 
     def _steps(
-        self,
-        sequences: Tensor,
-        state: State,
-        valid: Tensor | None,
-        seed: Any = None,
-        training: bool = False,
+        self, sequences: Tensor, state: State, valid: Tensor | None, *, training: bool
     ) -> tuple[Tensor, State]:
-        """Returns all outputs `[B, T, units]` and the last states."""
+        """Returns all outputs `[B, T, units]` and the last states, of one step or more."""
         cell = self.cell
+        seed = cell.call_seed(training)
+        dtype = sequences.dtype
+        shape = [ops.shape(sequences)[0], sequences.shape[-1]]
+        input_mask = stream_mask(seed, "inputs", cell.dropout, shape, dtype)
+        sequences = masked(sequences, _over_steps(input_mask))
         shape = ops.shape(state[0])
         rate = cell.recurrent_dropout
-        state_mask = stream_mask(seed, "states", rate, shape, sequences.dtype)
+        state_mask = stream_mask(seed, "states", rate, shape, dtype)
         before = None
         last_input: State = ()
         if cell.keeps_input:
@@ -382,52 +243,6 @@ class GatedRNN(keras.layers.RNN):
         return outputs, after if valid is None else after[1:]
 
 
-def _checked(
-    layer: GatedRNN, sequences: Any, initial_state: Any, mask: Any
-) -> tuple[Tensor, State | None, Tensor | None]:
-    """Returns what `checked_tensors` does, once all fits the layer's arguments too."""
-    if initial_state is not None:
-        initial_state = keras.tree.flatten(initial_state)
-    if mask is not None:
-        mask = keras.tree.flatten(mask)[0]
-    tensors = checked_tensors(layer, sequences, initial_state, mask)
-    shape = tensors[0].shape
-    check_rows(layer, shape)
-    # Neither None nor a size that JAX does not know as it exports is an index.
-    if layer.unroll and not hasattr(shape[1], "__index__"):
-        raise ValueError(
-            "`sequences` must have a known number of steps with `unroll=True`. "
-            f"Received: sequences of shape {tuple(shape)}"
-        )
-    return tensors
-
-
-def _listed(shapes: Any) -> Sequence[Any]:
-    """Returns the shapes of states; that of a single one may stand alone."""
-    if shapes and hasattr(shapes[0], "__len__"):
-        return shapes
-    return [shapes]
-
-
-def _in_order(
-    layer: GatedRNN, sequences: Tensor, mask: Any, seed: Any
-) -> tuple[Tensor, Tensor | None]:
-    """Returns sequences in the order of reading, dropped out, and their mask."""
-    valid = keras.tree.flatten(mask)[0] if mask is not None else None
-    shape = [ops.shape(sequences)[0], sequences.shape[-1]]
-    dropped = stream_mask(seed, "inputs", layer.cell.dropout, shape, sequences.dtype)
-    if valid is not None:
-        valid = masks.flat(valid)
-        # Before the mask of dropout, under which NaN would stay NaN.
-        sequences = masks.zero_masked(sequences, valid)
-    sequences = masked(sequences, _over_steps(dropped))
-    if not layer.go_backwards:
-        return sequences, valid
-    if valid is not None:
-        valid = ops.flip(valid, axis=1)
-    return ops.flip(sequences, axis=1), valid
-
-
 def _over_steps(mask: Tensor | None) -> Tensor | None:
     """Returns a mask `[B, C]` for sequences `[B, T, C]`."""
     if mask is None:
@@ -451,6 +266,10 @@ class IRCGRU(GatedRNN):
     Equations (14) to (17) of Kuo et al. 2020, with z = 1 - i. It has no biases. The
     released form adds one to z, initially 1.
 
+    Args:
+        units: n, the number of channels of the output.
+        **kwargs: the arguments of `GatedRNN` and of `GatedCell`.
+
     Input shape:
         `[B, T, p]`. `initial_state` is h, `[B, units]`; `mask` is bool, `[B, T]`.
 
@@ -473,7 +292,7 @@ class IRCGRU(GatedRNN):
 
 @_registered
 class WeightDropLSTM(GatedRNN):
-    """`keras.layers.LSTM` with DropConnect, `recurrent_weight_dropout`; its states are h and c.
+    """`keras.layers.LSTM` with DropConnect, `weight_dropout`; its states are h and c.
 
         f, i, o = sig(W x + U h' + b),  a = tanh(W_A x + U_A h' + b_A)
         c = f * c' + i * a,  h = o * tanh(c)
@@ -482,6 +301,10 @@ class WeightDropLSTM(GatedRNN):
     "Regularizing and optimizing LSTM language models". Kernels and biases have Keras's order, so
     that `set_weights` takes those of a `keras.layers.LSTM`. The bias of f begins at 1, in the
     released form at 0.
+
+    Args:
+        units: n, the number of channels of the output.
+        **kwargs: the arguments of `GatedRNN` and of `GatedCell`.
 
     Input shape:
         `[B, T, p]`. `initial_state` is h and c, each `[B, units]`; `mask` is bool, `[B, T]`.
@@ -513,6 +336,10 @@ class IRCLSTM(GatedRNN):
     Equations (22) to (26) of Kuo et al. 2020. It has no biases. There is no released
     form.
 
+    Args:
+        units: n, the number of channels of the output.
+        **kwargs: the arguments of `GatedRNN` and of `GatedCell`.
+
     Input shape:
         `[B, T, p]`. `initial_state` is h and c, each `[B, units]`; `mask` is bool, `[B, T]`.
 
@@ -542,8 +369,11 @@ class IHCLSTM(GatedRNN):
     The rest is the `IRCLSTM`. Equations (52) and (53) of Kuo et al. 2020. The released
     form has g = sig(Gamma h') and a bias of f, initially 1.
 
-    It has one more argument, `projected`: whether Gamma reads U_V h' instead of h'. The
-    paper prints the first, and counts the parameters of its DRAW model for the second.
+    Args:
+        units: n, the number of channels of the output.
+        projected: whether Gamma reads U_V h' instead of h'. The paper prints the second, and counts
+            the parameters of its DRAW model for the first.
+        **kwargs: the arguments of `GatedRNN` and of `GatedCell`.
 
     Input shape:
         `[B, T, p]`. `initial_state` is h and c, each `[B, units]`; `mask` is bool, `[B, T]`.
@@ -577,6 +407,10 @@ class SRU(GatedRNN):
     form a has a bias too, and biases begin at 1 for f and at -1 for q. The input must have
     `units` channels.
 
+    Args:
+        units: n, the number of channels of the output, and of the input.
+        **kwargs: the arguments of `GatedRNN` and of `GatedCell`.
+
     Input shape:
         `[B, T, units]`. `initial_state` is c, `[B, units]`; `mask` is bool, `[B, T]`.
 
@@ -605,6 +439,10 @@ class IRCSRU(GatedRNN):
 
     The rest is the `SRU`. Equations (31) to (35) of Kuo et al. 2020. The released form has
     biases of f and q, initially 1 and -1. The input must have `units` channels.
+
+    Args:
+        units: n, the number of channels of the output, and of the input.
+        **kwargs: the arguments of `GatedRNN` and of `GatedCell`.
 
     Input shape:
         `[B, T, units]`. `initial_state` is h and c, each `[B, units]`; `mask` is bool, `[B, T]`.
@@ -639,6 +477,10 @@ class TLSTM(GatedRNN):
     The first state is an input, not an output: the states h and c of an LSTM are wrong here. Where
     p = units their shapes fit, and nothing refuses them.
 
+    Args:
+        units: n, the number of channels of the output.
+        **kwargs: the arguments of `GatedRNN` and of `GatedCell`.
+
     Input shape:
         `[B, T, p]`. `initial_state` is x and c, `[B, p]` for x and `[B, units]` for c; `mask` is
         bool, `[B, T]`.
@@ -671,6 +513,10 @@ class IRCTLSTM(GatedRNN):
     and f has a bias, initially 1. The input must have `units` channels, so that the states h and c
     of an LSTM have the right shapes, and are wrong in the released form.
 
+    Args:
+        units: n, the number of channels of the output, and of the input.
+        **kwargs: the arguments of `GatedRNN` and of `GatedCell`.
+
     Input shape:
         `[B, T, units]`. `initial_state` is h and c, each `[B, units]`; `mask` is bool, `[B, T]`.
 
@@ -701,8 +547,10 @@ class FastGRNN(GatedRNN):
     Equations (45) to (47) of Kuo et al. 2020. Gate and candidate share no weights. In the
     released form the bias of f begins at 1.
 
-    It has one more argument, `scaled`: False means beta = 1 and kappa = 0, as the released
-    code has above its first layer.
+    Args:
+        units: n, the number of channels of the output.
+        scaled: False means beta = 1 and kappa = 0, as the released code has above its first layer.
+        **kwargs: the arguments of `GatedRNN` and of `GatedCell`.
 
     Input shape:
         `[B, T, p]`. `initial_state` is h, `[B, units]`; `mask` is bool, `[B, T]`.
@@ -734,6 +582,10 @@ class IRCFastGRNN(GatedRNN):
 
     Equations (48) to (51) of Kuo et al. 2020. In the released form beta is a vector
     `[units]`, and f has a bias, initially 1.
+
+    Args:
+        units: n, the number of channels of the output.
+        **kwargs: the arguments of `GatedRNN` and of `GatedCell`.
 
     Input shape:
         `[B, T, p]`. `initial_state` is h, `[B, units]`; `mask` is bool, `[B, T]`.

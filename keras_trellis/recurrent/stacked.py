@@ -22,7 +22,7 @@ from keras_trellis.core.kernels import RESTRAINTS, WeightArguments
 from keras_trellis.layers import past
 from keras_trellis.layers.equilibrium import EquilibriumTrellisLayer
 from keras_trellis.layers.hooks import Pass
-from keras_trellis.layers.sequence import SequenceLayer
+from keras_trellis.layers.sequence import ARGUMENTS, SequenceLayer
 from keras_trellis.recurrent.loops import recur
 from keras_trellis.types import State, Tensor
 
@@ -50,17 +50,8 @@ _STACK_ARGUMENTS = {
     "weight_normalization": False,
 }
 _SHARED_ARGUMENTS = (
-    "name",
-    "dtype",
-    "trainable",
-    "return_sequences",
-    "return_state",
-    "stateful",
-    "go_backwards",
-    "zero_output_for_mask",
-    "use_bias",
-    "unit_forget_bias",
-    "seed",
+    *("name", "dtype", "trainable", "use_bias", "unit_forget_bias"),
+    *ARGUMENTS,
 )
 _TRAINING_ARGUMENTS = (
     "dropout",
@@ -158,6 +149,8 @@ class StackedLSTM(WeightArguments, SequenceLayer):
     """
 
     receptive_field = None
+    activation = staticmethod(keras.activations.tanh)
+    recurrent_activation = staticmethod(keras.activations.sigmoid)
     dropout: Any = Rate()
     recurrent_dropout: Any = Rate()
     _instead: ClassVar[dict[str, str]] = _LSTM_HINTS
@@ -175,27 +168,13 @@ class StackedLSTM(WeightArguments, SequenceLayer):
         *,
         layers: int = 2,
         skip_input: bool = True,
-        return_sequences: bool = False,
-        return_state: bool = False,
-        stateful: bool = False,
-        go_backwards: bool = False,
-        zero_output_for_mask: bool = False,
         use_bias: bool = True,
         unit_forget_bias: bool = True,
         dropout: float = 0.0,
         recurrent_dropout: float = 0.0,
-        seed: int | None = None,
         **kwargs: Any,
     ) -> None:
-        super().__init__(
-            return_sequences=return_sequences,
-            return_state=return_state,
-            stateful=stateful,
-            go_backwards=go_backwards,
-            zero_output_for_mask=zero_output_for_mask,
-            seed=seed,
-            **kwargs,
-        )
+        super().__init__(**kwargs)
         self.units = self.output_units = arguments.positive("units", units)
         # Keras takes an attribute `layers` for a list of layers, in `summary` for instance.
         self.num_layers = arguments.positive("layers", layers)
@@ -204,7 +183,9 @@ class StackedLSTM(WeightArguments, SequenceLayer):
         self.unit_forget_bias = bool(unit_forget_bias)
         self.dropout = dropout
         self.recurrent_dropout = recurrent_dropout
-        self.seed_generator = generator_for(seed, self.dropout, self.recurrent_dropout)
+        self.seed_generator = generator_for(
+            self.seed, self.dropout, self.recurrent_dropout
+        )
 
     @classmethod
     def from_layer(cls, layer: EquilibriumTrellisLayer, **changes: Any) -> StackedLSTM:

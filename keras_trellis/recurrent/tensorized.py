@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import keras
 import numpy as np
@@ -22,6 +22,7 @@ from keras_trellis.recurrent.cell import (
     BIAS,
     KERNEL,
     RECURRENT,
+    RENAMED,
     Before,
     GatedCell,
     Variables,
@@ -49,10 +50,10 @@ _OWN = (
 class TensorizedLSTMCell(GatedCell):
     """One time step of a `TensorizedLSTM`: its outputs are `delay` steps late.
 
-    The states are H and C, each `[B, places * channels]`. The output is the last place of H.
+    The states are H and C, each `[B, places * units]`. The output is the last place of H.
 
     Args:
-        channels: M, the number of channels of a place and of the output.
+        units: M, the number of channels of a place and of the output.
         size: P, the number of places along each axis of the state.
         rank: that of a row's state: 2 for P places of M channels, 3 for P x P, 4 for
             P x P x P.
@@ -69,13 +70,14 @@ class TensorizedLSTMCell(GatedCell):
         ValueError: an argument is not what it must be.
     """
 
+    _renamed: ClassVar[dict[str, str]] = RENAMED | {"channels": "units"}
     biases = {"paper": ()}
     activation = "tanh"
 
     @constructor
     def __init__(
         self,
-        channels: int,
+        units: int,
         size: int,
         *,
         rank: int = 2,
@@ -86,7 +88,7 @@ class TensorizedLSTMCell(GatedCell):
         forget_bias: float = 1.0,
         **kwargs: Any,
     ) -> None:
-        super().__init__(arguments.positive("channels", channels), **kwargs)
+        super().__init__(units, **kwargs)
         self.size = arguments.positive("size", size)
         self.rank = rank
         self.kernel_size = arguments.positive("kernel_size", kernel_size)
@@ -131,7 +133,7 @@ class TensorizedLSTMCell(GatedCell):
         return self.depth - 1
 
     def state_size_for(self, inputs: int) -> list[int]:
-        """Returns places * channels for each state."""
+        """Returns places * units for each state."""
         return [self.grid.places * self.units for _ in self.state_names]
 
     def variables_for(self, inputs: int) -> Variables:
@@ -171,19 +173,18 @@ class TensorizedLSTMCell(GatedCell):
     def call(
         self, inputs: Tensor, states: Sequence[Tensor], training: bool = False
     ) -> tuple[Tensor, list[Tensor]]:
-        """Returns the last place of H, `[B, channels]`, and H and C after the step."""
+        """Returns the last place of H, `[B, units]`, and H and C after the step."""
         shapes = [tensor.shape for tensor in states]
         check_state(shapes, self.state_size, inputs.shape[0])
         return super().call(inputs, states, training)
 
     def get_config(self) -> dict[str, Any]:
         """Returns the constructor's arguments."""
-        config = super().get_config()
-        config["channels"] = config.pop("units")
-        return config | {name: getattr(self, name) for name in _OWN}
+        return super().get_config() | {name: getattr(self, name) for name in _OWN}
 
     @property
-    def _remembers(self) -> bool:
+    def unit_forget_bias(self) -> bool:
+        """Whether the bias of the forget gate begins at 1."""
         return self.cell == "lstm" and self.forget_bias == 1
 
     def _first_bias(self, shape: Sequence[int], dtype: Any = None) -> Tensor:
@@ -203,31 +204,34 @@ class TensorizedLSTM(GatedRNN):
     first place and is L steps under way to the last one: the layer is L = `depth` deep,
     and its output is `delay` = L - 1 steps late. So the layer runs `delay` steps more,
     over inputs of zero. What they are does not matter: no output of this layer depends on
-    them. The outputs `[B, T, channels]` stand beside their inputs; that at step t depends
+    them. The outputs `[B, T, units]` stand beside their inputs; that at step t depends
     on x_1 to x_t.
 
     The states are those after step T, before the further steps: a layer that goes on from
     them computes what one pass over the whole would. A masked step is skipped.
 
     Args:
-        channels: M, the number of channels of a place and of the output.
+        units: M, the number of channels of a place and of the output.
         size: P, the number of places along each axis of the state.
         delayed: whether the further steps are left out, and the output at step t is the
             one that has seen x_1 to x_{t - delay}.
         recompute: whether to save memory in training: steps are computed twice, and what is
             kept for the gradient grows with the square root of T. The results are the same.
-        **kwargs: the arguments of `TensorizedLSTMCell`, and those of `keras.layers.RNN`
-            that `GatedRNN` has.
+        **kwargs: the arguments of `TensorizedLSTMCell` and of `GatedRNN`.
+
+    Attributes:
+        depth: L, how deep the layer is.
+        delay: L - 1, how many steps an input is under way before the output shows it.
 
     Raises:
         ValueError: an argument is not what it must be.
 
     Input shape:
-        `[B, T, p]`. `initial_state` is H and C, each `[B, places * channels]`, and `mask` is bool,
+        `[B, T, p]`. `initial_state` is H and C, each `[B, places * units]`, and `mask` is bool,
         `[B, T]`.
 
     Output shape:
-        `[B, channels]`, or with `return_sequences` `[B, T, channels]`. With `return_state` the
+        `[B, units]`, or with `return_sequences` `[B, T, units]`. With `return_state` the
         result is a tuple: the outputs, then H and C.
 
     Examples:
@@ -240,34 +244,27 @@ class TensorizedLSTM(GatedRNN):
         (32, 32)
     """
 
+    _renamed: ClassVar[dict[str, str]] = TensorizedLSTMCell._renamed
     cell_class = TensorizedLSTMCell
     size = cell_argument("size")
     rank = cell_argument("rank")
     kernel_size = cell_argument("kernel_size")
+    depth = cell_argument("depth")
+    delay = cell_argument("delay")
 
     @constructor
     def __init__(
         self,
-        channels: int,
+        units: int,
         size: int,
         *,
         delayed: bool = False,
         recompute: bool = False,
         **kwargs: Any,
     ) -> None:
-        super().__init__(channels, size=size, **kwargs)
+        super().__init__(units, size=size, **kwargs)
         self.delayed = bool(delayed)
         self.recompute = bool(recompute)
-
-    @property
-    def depth(self) -> int:
-        """L: how deep the layer is."""
-        return self.cell.depth
-
-    @property
-    def delay(self) -> int:
-        """L - 1: how many steps an input is under way before the output shows it."""
-        return self.cell.delay
 
     def get_config(self) -> dict[str, Any]:
         """Returns the constructor's arguments."""
@@ -302,7 +299,7 @@ class TensorizedLSTM(GatedRNN):
     def _run_ahead(
         self, recurrent: Recurrent, now: Tensor, state: State, training: bool
     ) -> Tensor:
-        """Returns the outputs of the further steps, `[delay, B, channels]`."""
+        """Returns the outputs of the further steps, `[delay, B, units]`."""
         steps = now.shape[0]
         _, rows, channels = ops.shape(now)
         nothing = ops.zeros([self.delay, rows, channels], now.dtype)

@@ -27,7 +27,7 @@ def setting(tmp_path_factory):
         yield setting
 
 
-OURS = ("step", "generate", "generate_v2", "runtime_step", "runtime_generate")
+OURS = ("step", "generate", "runtime_step", "runtime_generate")
 
 
 @pytest.mark.parametrize("name", [*OURS, "lstm", "lstm_generate"])

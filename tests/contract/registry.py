@@ -54,7 +54,6 @@ class Entry:
         plain: (object, inputs, mask) -> the same Outputs by the definition in `keras_trellis.core`;
             None for what has no fast form.
         least_batch: the least number of rows. Keras's LSTM takes no batch without a row.
-        holds: another public class that the object is made of.
         graphs: the names of other entries whose code is all that it runs in graphs. An entry takes
             seconds to trace, and XLA to compile, so those are.
         streams: the name of another entry whose code is all that it runs in `stream`'s graph.
@@ -72,7 +71,6 @@ class Entry:
     as_model: Callable[[Any], keras.Model] | None = None
     plain: Callable[[Any, Any, Any], Outputs] | None = None
     least_batch: int = 0
-    holds: type | None = None
     graphs: tuple[str, ...] = ()
     streams: str | None = None
     has_keras: bool = False
@@ -178,18 +176,15 @@ def _gated(name: str, **arguments: Any) -> Entry:
     """An entry of a gated recurrent layer; some need as many units as channels."""
     cls = getattr(recurrent, name)
     layer = functools.partial(cls, CHANNELS, **arguments)
-    # `RecurrentLayer` runs the cell in `stream` as elsewhere; the output of a TLSTM is no state.
+    # A layer runs its cell in `stream` as elsewhere; the output of a TLSTM is no state.
     streams = None if name == "TLSTM" else "TLSTM"
-    return dataclasses.replace(
-        _sequence_layer(_recurrent(layer)), holds=cls, streams=streams
-    )
+    return dataclasses.replace(_sequence_layer(layer), streams=streams)
 
 
 def _tensorized(**arguments: Any) -> Entry:
     """An entry of a tensorized LSTM of three places along each axis."""
     layer = functools.partial(recurrent.TensorizedLSTM, 2, 3, **arguments)
-    entry = _sequence_layer(_recurrent(layer))
-    return dataclasses.replace(entry, holds=recurrent.TensorizedLSTM, streams="TLSTM")
+    return dataclasses.replace(_sequence_layer(layer), streams="TLSTM")
 
 
 def _stacked(**arguments: Any) -> Entry:

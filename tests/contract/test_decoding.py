@@ -21,7 +21,6 @@ from tests.contract.registry import CHANNELS, ENTRIES
 pytestmark = tensors.not_in_float64_on_jax
 BATCH, STEPS, START = 3, 5, 0
 MASK = np.array([[1, 1, 1, 0, 0], [0, 1, 0, 1, 0], [1, 1, 1, 1, 1]], bool)
-# What the registry wraps in a `RecurrentLayer` is here by itself.
 LAYERS = {
     name: entry
     for name, entry in ENTRIES.items()
@@ -32,8 +31,7 @@ LAYERS = {
 @pytest.fixture(scope="module", params=LAYERS)
 def layer(request):
     """A layer that returns all outputs and its states."""
-    built = LAYERS[request.param].built()
-    return built.layers[0] if LAYERS[request.param].holds else built
+    return LAYERS[request.param].built()
 
 
 @pytest.fixture(scope="module")

@@ -25,8 +25,7 @@ def is_trained_here(name, entry):
     """Returns whether a layer can be stateful, and no other one runs the same code."""
     if entry.graphs or not issubclass(entry.cls, SequenceLayer):
         return False
-    # The registry has gated layers in a `RecurrentLayer`, which is not stateful itself.
-    if entry.cls is RecurrentLayer and not entry.holds:
+    if entry.cls is RecurrentLayer:  # it is not stateful itself
         return False
     return tensors.BACKEND != "jax" or name in ON_JAX
 
@@ -37,8 +36,6 @@ LAYERS = [name for name, entry in REGISTRY.items() if is_trained_here(name, entr
 def stateful(name):
     """Returns a stateful layer that returns its last output alone."""
     layer = REGISTRY[name].make("float32")
-    if REGISTRY[name].holds:
-        (layer,) = layer.layers
     changes = {"stateful": True, "return_sequences": False, "return_state": False}
     return type(layer).from_config(layer.get_config() | changes)
 

@@ -99,8 +99,8 @@ def test_every_class_names_itself(cls):
         (lambda: IHCLSTM(3, projectd=True), "IHCLSTM has .*Did you mean `projected`"),
         (lambda: IRCGRU(3, projected=True), "IRCGRU has no argument `projected`. It takes"),
         (lambda: IHCLSTMCell(3, unroll=True), "IHCLSTMCell has no argument `unroll`"),
-        (lambda: TensorizedLSTM(3, 2, units=4), "TensorizedLSTM has no argument `units`"),
-        (lambda: TensorizedLSTMCell(3, 2, units=4), "TensorizedLSTMCell .* `units`"),
+        (lambda: TensorizedLSTM(3, 2, places=4), "TensorizedLSTM .*argument `places`"),
+        (lambda: TensorizedLSTMCell(3, 2, places=4), "TensorizedLSTMCell .*`places`"),
         (lambda: TrellisLayer(3, 2, dilation=2), "Did you mean `dilation_rate`"),
         (lambda: IRCGRU(3, variant="a"), "`variant` of IRCGRU must be"),
         (
@@ -141,9 +141,24 @@ def test_the_signature_has_every_argument_by_name(cls):
     # The documentation's site does not compare the documented arguments.
     section = re.search(r"^Args:\n((?: .*\n)+)", inspect.getdoc(cls), re.MULTILINE)
     documented = re.findall(r"^    (\w+):", section[1] if section else "", re.MULTILINE)
-    assert {*documented} <= {*parameters}
+    assert {*required(cls)} <= {*documented} <= {*parameters}
     # A layer is called with sequences.
     assert "units" not in inspect.signature(layer).parameters
+
+
+CONSTRUCTED = [
+    value
+    for module in (keras_trellis, keras_trellis.heads, recurrent)
+    for name in module.__all__
+    if inspect.isclass(value := getattr(module, name)) and not issubclass(value, tuple)
+]
+
+
+@pytest.mark.parametrize("cls", CONSTRUCTED, ids=lambda cls: cls.__name__)
+def test_every_constructor_has_its_arguments_in_the_docstring(cls):
+    assert re.search(r"^Args:\n    \S", inspect.getdoc(cls), re.MULTILINE)
+    inherited = [base.__doc__ for base in cls.__mro__[1:]]
+    assert cls.__doc__ not in inherited
 
 
 def test_a_missing_depth_comes_with_a_line_to_copy():
@@ -277,6 +292,72 @@ def test_a_layer_takes_what_is_so_of_its_biases(cls, variant):
         assert so == (value == bool(biases))
         so = taken(cls, "unit_forget_bias", value, variant=variant)
         assert so == (value == remembers)
+
+
+@pytest.mark.parametrize(
+    "cls",
+    [cls for cls in SWAPPED if cls is not IHCLSTMCell],
+    ids=lambda cls: cls.__name__,
+)
+def test_a_layer_has_the_attributes_of_an_lstm(cls):
+    lstm = keras.layers.LSTM(3)
+    layer = cls(*values(cls), kernel_regularizer="l2")
+    for name in lstm.get_config():
+        assert hasattr(layer, name) or name == "dtype", name
+    assert layer.units == 3 and isinstance(
+        layer.kernel_regularizer, keras.regularizers.L2
+    )
+    own = "tanh" if cls.__name__.startswith((*TANH, "T", "Equ")) else "linear"
+    own = "linear" if cls.__name__ == "TLSTM" else own
+    assert layer.activation is keras.activations.get(own)
+    assert layer.recurrent_activation is keras.activations.sigmoid
+
+
+@pytest.mark.parametrize(
+    "cls",
+    [cls for cls in SWAPPED if cls is not IHCLSTMCell],
+    ids=lambda cls: cls.__name__,
+)
+def test_only_a_layer_with_levels_to_choose_takes_what_chooses_them(cls):
+    of_levels = {"auxiliary_every", "auxiliary_from", "depth", "discard"}
+    for method in (cls.call, cls.propagate, cls.compute_output_shape):
+        taken = of_levels & inspect.signature(method).parameters.keys()
+        assert taken == (of_levels if cls is TrellisLayer else set())
+
+
+@pytest.mark.parametrize(
+    ("make", "former", "name", "value"),
+    [
+        (lambda **a: TensorizedLSTM(size=2, **a), "channels", "units", 3),
+        (lambda **a: TensorizedLSTMCell(size=2, **a), "channels", "units", 3),
+        (lambda **a: IRCGRU(3, **a), "recurrent_weight_dropout", "weight_dropout", 0.5),
+        (
+            lambda **a: IHCLSTMCell(3, **a),
+            "recurrent_weight_dropout",
+            "weight_dropout",
+            0.5,
+        ),
+    ],
+)
+def test_a_former_name_works_with_a_warning_and_in_files_without(
+    make, former, name, value
+):
+    with pytest.warns(
+        DeprecationWarning, match=f"`{former}` of .*called `{name}`"
+    ) as said:
+        layer = make(**{former: value})
+    assert said[0].filename == __file__ and getattr(layer, name) == value
+    config = layer.get_config()
+    assert config[name] == value and former not in config
+    old = {former if key == name else key: kept for key, kept in config.items()}
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert type(layer).from_config(old).get_config() == config
+    with (
+        pytest.warns(DeprecationWarning),
+        pytest.raises(TypeError, match=f"twice, once as `{former}`"),
+    ):
+        make(**{former: value, name: value})
 
 
 @pytest.mark.parametrize("cls", [WeightDropLSTM, StackedLSTM])

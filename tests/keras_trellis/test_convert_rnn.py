@@ -432,6 +432,6 @@ def test_gated_layers_that_are_refused(said):
 
 
 def test_a_warning_names_the_dropout_of_a_gated_layer():
-    layers = gated_stack("IRCGRU", (3,), recurrent_weight_dropout=0.5, dropout=0.1)
-    with pytest.warns(UserWarning, match="behind: dropout, recurrent_weight_dropout$"):
+    layers = gated_stack("IRCGRU", (3,), weight_dropout=0.5, dropout=0.1)
+    with pytest.warns(UserWarning, match="behind: dropout, weight_dropout$"):
         convert.layer_from_rnn(layers, 3)

@@ -76,7 +76,7 @@ class Cases:
         self._model, self._seed = model, seed
         self._signatures = sorted(model.signatures())
         if "prefill_v2" in self._signatures:
-            (self._fingerprint,) = model.no_text(1, "prefill_v2")["cache_fingerprint"]
+            (self._fingerprint,) = model.no_text(1)["cache_fingerprint"]
 
     def case(self, number: int) -> tuple[str, Arrays]:
         """Returns a signature and a request to it."""
@@ -123,7 +123,7 @@ def _good_values(
         return random.normal(size=shape)
     if name == "alternatives":
         return random.choice([0, 1, 3], shape)
-    if name in ("stop_id", "stop_ids"):
+    if name == "stop_ids":
         return random.choice([-1, 0, 3], shape)
     if name == "forbidden_ids":
         return random.choice([-2, -1, 0, 5], shape)

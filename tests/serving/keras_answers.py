@@ -10,6 +10,7 @@ import numpy as np
 import tensorflow as tf
 
 from keras_trellis import TrellisLM
+from keras_trellis.serving import sampling
 from keras_trellis.types import Cache
 from tests.serving import models
 from tests.serving.served import Arrays
@@ -21,7 +22,7 @@ def answer(
     """Returns what a row gets from a signature of one of `KINDS`, without padding."""
     if name in models.VOCABULARIES:
         answers = _LanguageModel(model, models.VOCABULARIES[name])
-        return getattr(answers, signature)(**row)
+        return getattr(answers, signature.removesuffix("_v2"))(**row)
     if name == "images":
         return _classes(model, models.pixels(row["images"][None]), range(3))
     return _classes(model, row["sequences"][None, : row["lengths"]], models.LABELS)
@@ -70,13 +71,13 @@ class _LanguageModel:
             return ["<eos>" if symbol == "\n" else symbol for symbol in text]
         return text.replace("\n", " <eos> ").split()
 
-    def score_ids(self, ids: np.ndarray, lengths: int) -> Arrays:
+    def score_ids(self, ids: np.ndarray, lengths: int, **_: Any) -> Arrays:
         ids, nll = ids[:lengths], np.zeros(lengths)
         if lengths > 1:
             nll[1:] = self._model.score(ids[None, :-1], ids[None, 1:])[0][0]
         return {"nll": nll, "total": nll.sum(), "count": max(lengths - 1, 0)}
 
-    def score(self, text: bytes) -> Arrays:
+    def score(self, text: bytes, **_: Any) -> Arrays:
         read = self.tokenize(text)
         ids = read["ids"]
         scored = self.score_ids(np.array([self._eos, *ids]), len(ids) + 1)
@@ -120,29 +121,48 @@ class _LanguageModel:
         return _first_row({"log_probs": log_probs, **cache_arrays(after, steps)})
 
     def generate(self, ids: np.ndarray, lengths: int, **settings: Any) -> Arrays:
-        """After no text only: the model's own `generate` begins there."""
+        """After no text only; without stops and alternatives."""
         prompt = ids[:lengths]
         unknown = self._vocabulary.index("<unk>") if "<unk>" in self._vocabulary else -2
         forbidden = [
             unknown if index == -1 else index for index in settings["forbidden_ids"]
         ]
-        drawn = self._model.generate(
-            prompt[None],
-            int(lengths + settings["max_length"]),
-            temperature=float(settings["temperature"]),
-            top_k=int(settings["top_k"]) or None,
-            top_p=float(settings["top_p"]),
-            seed=int(settings["seed"]),
-            forbidden_ids=[index for index in forbidden if index >= 0],
-            strip_prompt=True,
-        )[0].numpy()
-        read = np.array([*prompt, *drawn[:-1]])
-        cache = self.prefill(read, len(read))
-        del cache["log_probs"]
-        text = self._decode(prompt[-1], drawn)
-        return {"ids": drawn, "lengths": len(drawn), "text": text, **cache}
+        forbidden = [index for index in forbidden if index >= 0]
+        size = len(self._vocabulary)
+        how = sampling.Sampling(
+            *(np.array([settings[name]]) for name in sampling.Sampling._fields)
+        )
+        how = how._replace(top_k=np.where(how.top_k == 0, size, how.top_k))
+        # Draws are numbered by position.
+        noise = sampling.Noise(how.seed, np.array([lengths]), size)
+        log_probs, cache = self._model.prefill(
+            prompt[None], self._model.get_initial_cache(1)
+        )
+        drawn, own = [], []
+        for _ in range(settings["max_length"]):
+            if drawn:
+                log_probs, cache = self._model.step([drawn[-1]], cache)
+            scores = np.array(log_probs)
+            scores[:, forbidden] = -np.inf
+            drawn.append(int(sampling.draw(scores, how, noise)[0]))
+            own.append(float(log_probs[0, drawn[-1]]))
+        steps = [lengths + len(drawn) - 1]
+        return {
+            "ids": np.array(drawn),
+            "lengths": len(drawn),
+            "log_probs": np.array(own),
+            "stopped": False,
+            "text": self._decode(prompt[-1], np.array(drawn)),
+            **_first_row(cache_arrays(cache, steps)),
+        }
 
-    def _cache(self, named: Mapping[str, np.ndarray]) -> Any:
+    def _cache(self, given: Mapping[str, np.ndarray]) -> Any:
+        """Returns the cache of a request; it has a fingerprint, and lacks what nothing reads."""
+        initial = self._model.get_initial_cache(1)
+        named = {
+            name: given.get(name, value)
+            for name, value in _first_row(cache_arrays(initial, [0])).items()
+        }
         if "cache_inputs" not in named:
             return tuple(
                 named[each][None] for each in sorted(named) if each != "cache_steps"

@@ -13,14 +13,13 @@ SIGNATURES = (
     "serving_default",
     "tokenize",
     "detokenize",
-    "score",
-    "score_ids",
-    "prefill",
-    "step",
-    "generate",
+    "score_v2",
+    "score_ids_v2",
+    "prefill_v2",
+    "step_v2",
+    "generate_v2",
 )
 """Those of a language model; `serve` is `serving_default` once more."""
-SECOND_FORM = ("score_v2", "score_ids_v2", "prefill_v2", "step_v2", "generate_v2")
 
 
 class Served:
@@ -31,9 +30,12 @@ class Served:
         self._signatures = self._loaded.signatures
 
     def __call__(self, signature: str, request: Mapping[str, Any]) -> Arrays:
-        """Calls a signature with all its inputs, cast to their dtypes."""
+        """Calls a signature with its inputs, cast to their dtypes; by default no alternatives."""
         function = self._signatures[signature]
         specs = function.structured_input_signature[1]
+        if "alternatives" in specs and "alternatives" not in request:
+            rows = len(next(iter(request.values())))
+            request = {**request, "alternatives": np.zeros([rows])}
         tensors = {
             name: tf.constant(request[name], specs[name].dtype) for name in specs
         }
@@ -47,7 +49,7 @@ class Served:
         """Returns the shapes and dtypes of a signature's inputs, by name."""
         return self._signatures[signature].structured_input_signature[1]
 
-    def no_text(self, rows: int, signature: str = "prefill") -> Arrays:
+    def no_text(self, rows: int, signature: str = "prefill_v2") -> Arrays:
         """Returns the cache of no text: what `prefill` returns of empty prompts."""
         empty = {"ids": np.zeros([rows, 0]), "lengths": np.zeros([rows])}
         return cache_of(self(signature, empty))
@@ -68,15 +70,20 @@ def ragged(rows: list[list[int]], width: int | None = None) -> Arrays:
 
 
 def sampling(rows: int, **settings: Any) -> Arrays:
-    """Returns the settings of `generate`: those given, one for all rows or one a row."""
+    """Returns the settings of `generate_v2`: those given, one for all rows or one a row.
+
+    `stop` and `stop_ids` are lists of a list a row.
+    """
     usual = {
         "temperature": 1,
         "top_k": 0,
         "top_p": 1,
         "seed": 1,
         "max_length": 4,
-        "stop_id": -1,
+        "alternatives": 0,
     }
+    stops = {"stop": [[""]] * rows, "stop_ids": [[-1]] * rows}
+    stops |= {name: settings.pop(name) for name in stops if name in settings}
     forbidden = np.atleast_1d(settings.pop("forbidden_ids", -2))  # `[F]` or `[rows, F]`
     values = {
         name: np.broadcast_to(value, [rows])
@@ -85,22 +92,6 @@ def sampling(rows: int, **settings: Any) -> Arrays:
     return {
         **values,
         "forbidden_ids": np.broadcast_to(forbidden, [rows, forbidden.shape[-1]]),
-    }
-
-
-def sampling_v2(rows: int, **settings: Any) -> Arrays:
-    """Returns the settings of `generate_v2`, as `sampling` those of `generate`.
-
-    `stop` and `stop_ids` are lists of a list a row.
-    """
-    alternatives = settings.pop("alternatives", 0)
-    stops = {"stop": [[""]] * rows, "stop_ids": [[-1]] * rows}
-    stops |= {name: settings.pop(name) for name in stops if name in settings}
-    values = sampling(rows, **settings)
-    del values["stop_id"]
-    return {
-        **values,
-        "alternatives": np.broadcast_to(alternatives, [rows]),
         "stop": np.array(stops["stop"], object),
         "stop_ids": np.array(stops["stop_ids"]),
     }

@@ -7,12 +7,12 @@ import pytest
 import tensorflow as tf
 
 from tests.serving import models
-from tests.serving.served import ragged, rows_of, sampling, sampling_v2
+from tests.serving.served import ragged, rows_of, sampling
 
 LOW, HIGH = np.iinfo(np.int32).min, np.iinfo(np.int32).max
 NAN, INF = float("nan"), float("inf")
-TEXT = ("serving_default", "serve", "tokenize", "score")
-IDS = ("score_ids", "prefill")
+TEXT = ("serving_default", "serve", "tokenize", "score_v2")
+IDS = ("score_ids_v2", "prefill_v2")
 
 
 @pytest.fixture(scope="module")
@@ -36,10 +36,10 @@ def good(words):
     cache = words.no_text(2)
     ids = ragged([[1, 2], [3]])
     return {
-        "score_ids": ids,
-        "prefill": ids,
-        "step": {"ids": np.array([1, 2]), **cache},
-        "generate": {**ids, **sampling(2), **cache},
+        "score_ids_v2": {**ids, "alternatives": np.array([0, 2])},
+        "prefill_v2": ids,
+        "step_v2": {"ids": np.array([1, 2]), **cache},
+        "generate_v2": {**ids, **sampling(2), **cache},
     }
 
 
@@ -60,15 +60,6 @@ def test_no_rows(words, characters, sequences, good):
         answer = words(signature, rows_of(request, slice(0)))
         assert {len(value) for value in answer.values()} == {0}
         assert words.inputs(signature).keys() == request.keys()
-    ids, settings = ragged([[1, 2]]), sampling_v2(1, alternatives=2)
-    second = {
-        "score_v2": {"text": np.array([b""], object), "alternatives": np.array([2])},
-        "score_ids_v2": {**ids, "alternatives": np.array([2])},
-        "generate_v2": {**ids, **settings, **words.no_text(1, "prefill_v2")},
-    }
-    for signature, request in second.items():
-        answer = words(signature, rows_of(request, slice(0)))
-        assert {len(value) for value in answer.values()} == {0}
     answer = sequences(
         "serve", {"sequences": np.zeros([0, 4, 2]), "lengths": np.zeros([0])}
     )
@@ -79,11 +70,11 @@ def test_no_rows(words, characters, sequences, good):
 def test_text_without_tokens(words, text):
     answer = words("serving_default", {"text": [text]})
     assert answer["perplexity"] == 1
-    first = words("prefill", ragged([[models.WORDS.index("<eos>")]]))["log_probs"][0]
+    first = words("prefill_v2", ragged([[models.WORDS.index("<eos>")]]))["log_probs"][0]
     np.testing.assert_allclose(
         answer["next_probabilities"][0], np.sort(np.exp(first))[::-1][:10], rtol=1e-5
     )
-    answer = words("score", {"text": [text]})
+    answer = words("score_v2", {"text": [text]})
     assert (
         answer["nll"].shape == (1, 0) and answer["total"] == 0 and answer["count"] == 0
     )
@@ -93,7 +84,7 @@ def test_text_without_tokens(words, text):
     "text", [b"\xff\xfe", b"a\xc3", b"\x80", b"zz", b"\x00", b"a\x00b"]
 )
 def test_unknown_tokens(words, characters, text):
-    answer = words("score", {"text": [text, b"a zz b"]})
+    answer = words("score_v2", {"text": [text, b"a zz b"]})
     told = text.decode(errors="replace").encode()
     assert answer["words"].tolist() == [[told, b"", b""], [b"a", b"zz", b"b"]]
     assert answer["unknown"].tolist() == [1, 1]
@@ -150,7 +141,7 @@ def test_ids_after_a_rows_end_are_not_read(words):
         *(("top_k", bad, "at least 0") for bad in (-1, LOW)),
         *(("top_p", bad, "in (0, 1]") for bad in (0, -1, 1.5, NAN, INF)),
         *(("max_length", bad, "from 1 to 65536") for bad in (0, -1, LOW, 65537, HIGH)),
-        *(("stop_id", bad, "-1 (none) or in [0, 12)") for bad in (-2, 12, LOW, HIGH)),
+        *(("stop_ids", bad, "-1 (none) or in [0, 12)") for bad in (-2, 12, LOW, HIGH)),
         *(
             ("forbidden_ids", bad, "-1 (<unk>), -2 (nothing) or in [0, 12)")
             for bad in (-3, 12, LOW, HIGH)
@@ -161,34 +152,34 @@ def test_ids_after_a_rows_end_are_not_read(words):
         ),
         ("cache_levels_0", NAN, "less than 1e18"),
         ("cache_levels_1", INF, "less than 1e18"),
-        ("cache_state_0", -1e19, "less than 1e18"),
+        ("cache_levels_0", -1e19, "less than 1e18"),
         ("cache_inputs", 3e38, "less than 1e18"),
     ],
 )
 def test_a_bad_value_of_generate(words, good, name, bad, expected):
-    request = {**good["generate"], name: np.array(good["generate"][name], float)}
+    request = {**good["generate_v2"], name: np.array(good["generate_v2"][name], float)}
     request[name][1:] = bad
-    refused(words, "generate", request, f"`{name}`", expected, "Received")
-    if name in good["step"] and not (name == "ids" and bad == 12):
-        step = {**good["step"], name: np.array(good["step"][name], float)}
+    refused(words, "generate_v2", request, f"`{name}`", expected, "Received")
+    if name in good["step_v2"] and not (name == "ids" and bad == 12):
+        step = {**good["step_v2"], name: np.array(good["step_v2"][name], float)}
         step[name][1:] = bad
-        refused(words, "step", step, f"`{name}`", expected, "Received")
+        refused(words, "step_v2", step, f"`{name}`", expected, "Received")
 
 
 def test_all_tokens_forbidden(words, characters, good):
     everything = [-1, *(index for index in range(12) if models.WORDS[index] != "<unk>")]
     forbidden = {**sampling(2, forbidden_ids=[[-2] * 12, everything])}
-    request = {**good["generate"], **forbidden}
-    refused(words, "generate", request, "`forbidden_ids`", "less than all 12 tokens")
+    request = {**good["generate_v2"], **forbidden}
+    refused(words, "generate_v2", request, "`forbidden_ids`", "less than all 12 tokens")
     forbidden["forbidden_ids"] = forbidden["forbidden_ids"][:, 1:]  # all but <unk>
-    request = {**good["generate"], **forbidden}
-    assert {*words("generate", request)["ids"][1]} == {models.WORDS.index("<unk>")}
+    request = {**good["generate_v2"], **forbidden}
+    assert {*words("generate_v2", request)["ids"][1]} == {models.WORDS.index("<unk>")}
     size = len(models.CHARACTERS)
     settings = sampling(1, forbidden_ids=range(size))
     request = {**ragged([[1]]), **settings, **characters.no_text(1)}
     refused(
         characters,
-        "generate",
+        "generate_v2",
         request,
         "`forbidden_ids`",
         f"less than all {size} tokens",
@@ -197,15 +188,17 @@ def test_all_tokens_forbidden(words, characters, good):
 
 @pytest.mark.parametrize("bad", [0, 1e-45, 1e-38, 1e-30])
 def test_a_temperature_of_almost_nothing_is_none(words, good, bad):
-    request = {**good["generate"], **sampling(2, temperature=bad, seed=[4, 5])}
-    greedy = words("generate", {**good["generate"], **sampling(2, temperature=0)})
-    np.testing.assert_array_equal(words("generate", request)["ids"], greedy["ids"])
+    request = {**good["generate_v2"], **sampling(2, temperature=bad, seed=[4, 5])}
+    greedy = words("generate_v2", {**good["generate_v2"], **sampling(2, temperature=0)})
+    np.testing.assert_array_equal(words("generate_v2", request)["ids"], greedy["ids"])
 
 
 def test_a_top_k_beyond_the_vocabulary_is_all_of_it(words, good):
-    request = {**good["generate"], **sampling(2, top_k=HIGH)}
-    everything = words("generate", good["generate"])
-    np.testing.assert_array_equal(words("generate", request)["ids"], everything["ids"])
+    request = {**good["generate_v2"], **sampling(2, top_k=HIGH)}
+    everything = words("generate_v2", good["generate_v2"])
+    np.testing.assert_array_equal(
+        words("generate_v2", request)["ids"], everything["ids"]
+    )
 
 
 def test_rows_that_do_not_agree(words, good):
@@ -237,7 +230,7 @@ def test_a_wrong_shape(words, characters, sequences, good):
                 )
     for signature, request in good.items():
         for name, spec in words.inputs(signature).items():
-            for bad in (request[name][..., None], np.zeros([])):
+            for bad in (request[name][..., None], request[name].flat[0]):
                 expected = (
                     f"expected shape {str(spec.shape.as_list()).replace('None', '?')}"
                 )
@@ -253,8 +246,10 @@ def test_a_wrong_shape(words, characters, sequences, good):
         "cache_levels_0",
         "cache_levels_1",
     ):  # those of another model
-        bad = np.concatenate([good["step"][name]] * 2, axis=1)
-        refused(words, "step", {**good["step"], name: bad}, name, "expected shape")
+        bad = np.concatenate([good["step_v2"][name]] * 2, axis=1)
+        refused(
+            words, "step_v2", {**good["step_v2"], name: bad}, name, "expected shape"
+        )
     bad = {"sequences": np.zeros([1, 4, 3]), "lengths": [4]}
     refused(sequences, "serve", bad, "sequences", "expected shape [?,?,2]")
 
@@ -285,7 +280,7 @@ def test_lengths_of_sequences(sequences, bad):
 
 def test_a_long_text(words):
     text = "a b c d e f g h i j " * 10_000
-    answer = words("score", {"text": [text]})
+    answer = words("score_v2", {"text": [text]})
     assert answer["count"] == 100_000 and np.isfinite(answer["nll"]).all()
     np.testing.assert_allclose(
         answer["total"], answer["nll"].astype("float64").sum(), rtol=1e-6

@@ -48,9 +48,6 @@ def test_a_graph_has_no_function_that_nothing_calls(exports, name):
 
 @pytest.mark.parametrize("name", models.VOCABULARIES)
 def test_what_signatures_share_is_in_the_graph_once(exports, name):
-    """Each signature but `tokenize` reads in the same way. With a copy each there were 15,000.
-
-    Two forms of the signatures share what they read by.
-    """
+    """Each signature but `tokenize` reads in the same way. With a copy each there were 15,000."""
     _, library = graph_of(exports[name])
     assert sum(len(each.node_def) for each in library.values()) < 9_000

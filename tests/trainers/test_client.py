@@ -23,7 +23,7 @@ from absl import flags
 from keras_trellis.serving import runtime
 from tests import ROOT
 from tests.serving import batching, model_server, models
-from tests.serving.served import SECOND_FORM, SIGNATURES
+from tests.serving.served import SIGNATURES
 from tests.serving.serving import Server
 from trainers import client
 from trainers.serving import remote, writing
@@ -85,7 +85,7 @@ def text_of(served, prompt_ids, sampling):
         np.array([prompt_ids], np.int32),
         {"lengths": np.int32([len(prompt_ids)])},
     )
-    none = served.predict("prefill", {"ids": ids, "lengths": np.int32([0])})
+    none = served.predict("prefill_v2", {"ids": ids, "lengths": np.int32([0])})
     cache = {name: value for name, value in none.items() if name.startswith("cache_")}
     settings = {
         "max_length": np.int32([sampling.max_length]),
@@ -93,18 +93,24 @@ def text_of(served, prompt_ids, sampling):
         "top_k": np.int32([sampling.top_k]),
         "top_p": np.float32([sampling.top_p]),
         "seed": np.int64([sampling.seed]),
-        "stop_id": np.int32([-1]),
+        "stop_ids": np.int32([[-1]]),
+        "stop": np.array([[""]], object),
+        "alternatives": np.int32([0]),
         "forbidden_ids": np.int32([[-1]]),
     }
-    answer = served.predict("generate", {"ids": ids, **rows, **settings, **cache})
+    answer = served.predict("generate_v2", {"ids": ids, **rows, **settings, **cache})
     return answer["text"][0].decode()
+
+
+def scored(served, text):
+    """The scores of a text, without a server."""
+    texts = np.array([text.encode()], object)
+    return served.predict("score_v2", {"text": texts, "alternatives": np.int32([0])})
 
 
 def test_scores_are_the_models(served, model):
     found = client.score(model, "a é zebra\nb")
-    alone = served.predict(
-        "score", {"text": np.array(["a é zebra\nb".encode()], object)}
-    )
+    alone = scored(served, "a é zebra\nb")
     assert found.words == ["a", "é", "zebra", "<eos>", "b"]
     assert found.known == [True, True, False, True, True]
     np.testing.assert_allclose(found.nll, alone["nll"][0], rtol=1e-5)
@@ -143,7 +149,10 @@ def test_pieces_come_one_by_one(served, monkeypatch):
             remote.Model(remote.Grpc(address, NAME, 60)), "a", SAMPLING, 5
         )
         assert next(pieces)
-        assert asked == ["tokenize", "prefill", "generate", *["detokenize"] * 2]
+        assert asked == [
+            *("tokenize", "prefill_v2", "generate_v2"),
+            *["detokenize"] * 2,
+        ]
     with pytest.raises(remote.RemoteError, match=f"no answer from {address}"):
         next(pieces)  # the server has gone
 
@@ -152,12 +161,12 @@ def test_caches_above_the_limit_of_a_message(served, addresses):
     model = remote.Model(remote.Grpc(addresses["grpc"], NAME, 60))
     rows = 25_000
     ids = np.resize(np.arange(len(VOCABULARY)), [rows, 1])
-    state = model("prefill", ids=ids, lengths=np.ones(rows))
+    state = model("prefill_v2", ids=ids, lengths=np.ones(rows))
     cache = {name: value for name, value in state.items() if name.startswith("cache_")}
     assert sum(value.nbytes for value in cache.values()) > 2**22
-    answer = model("step", ids=ids[:, 0], **cache)
+    answer = model("step_v2", ids=ids[:, 0], **cache)
     one = {name: value[-1:] for name, value in cache.items()}
-    expected = served.predict("step", {"ids": np.int32(ids[-1]), **one})
+    expected = served.predict("step_v2", {"ids": np.int32(ids[-1]), **one})
     for name, value in expected.items():
         _equal(answer[name][-1:], value, name)
 
@@ -165,10 +174,10 @@ def test_caches_above_the_limit_of_a_message(served, addresses):
 def test_caches_are_the_same_over_both(served, model):
     cache = {}
     for signature, ids in (
-        ("prefill", np.int32([[2, 3], [4, 5]])),
-        ("step", np.int32([6, 7])),
+        ("prefill_v2", np.int32([[2, 3], [4, 5]])),
+        ("step_v2", np.int32([6, 7])),
     ):
-        lengths = {"lengths": np.int32([2, 1])} if signature == "prefill" else {}
+        lengths = {"lengths": np.int32([2, 1])} if signature == "prefill_v2" else {}
         answer = model(signature, ids=ids, **lengths, **cache)
         expected = served.predict(signature, {"ids": ids, **lengths, **cache})
         for name, value in expected.items():
@@ -188,17 +197,14 @@ def requests_of(served):
         {"ids": np.int32([[2, 3, 4, 5]]), "lengths": np.int32([4])},
         {"ids": np.int32([[6, 2], [7, 8]]), "lengths": np.int32([1, 2])},
     ]
-    caches, caches_v2 = (
-        [
-            {
-                name: value
-                for name, value in served.predict(prefill, each).items()
-                if "cache" in name
-            }
-            for each in ids
-        ]
-        for prefill in ("prefill", "prefill_v2")
-    )
+    caches = [
+        {
+            name: value
+            for name, value in served.predict("prefill_v2", each).items()
+            if "cache" in name
+        }
+        for each in ids
+    ]
     settings = [
         {
             "temperature": [0.5],
@@ -206,38 +212,33 @@ def requests_of(served):
             "top_p": [1],
             "seed": [1],
             "max_length": [6],
+            "stop_ids": [[-1]],
+            "stop": [[""]],
+            "forbidden_ids": [[-1]],
         },
-        {"temperature": [2, 0], "top_k": [3, 1], "top_p": [1, 0.5], "seed": [2, 3]},
+        {
+            "temperature": [2, 0],
+            "top_k": [3, 1],
+            "top_p": [1, 0.5],
+            "seed": [2, 3],
+            "max_length": [2, 4],
+            "stop_ids": [[0, 3], [-1, 5]],
+            "stop": [["b c", "e"], ["", ""]],
+            "forbidden_ids": [[0, 3], [-2, 1]],
+        },
     ]
-    settings[1] |= {
-        "max_length": [2, 4],
-        "stop_id": [0, -1],
-        "forbidden_ids": [[0, 3], [-2, 1]],
-    }
-    settings[0] |= {"stop_id": [-1], "forbidden_ids": [[-1]]}
     asked = [{"alternatives": [1]}, {"alternatives": [3, 0]}]
-    settings_v2 = [{**s, **a} for s, a in zip(settings, asked, strict=True)]
-    settings_v2[0] |= {"stop_ids": [[-1]], "stop": [[""]]}
-    settings_v2[1] |= {"stop_ids": [[0, 3], [-1, 5]], "stop": [["b c", "e"], ["", ""]]}
-    for each in settings_v2:
-        del each["stop_id"]
     return {
+        **dict.fromkeys(("serving_default", "serve", "tokenize"), text),
+        **dict.fromkeys(("detokenize", "prefill_v2"), ids),
         "score_v2": [{**t, **a} for t, a in zip(text, asked, strict=True)],
         "score_ids_v2": [{**i, **a} for i, a in zip(ids, asked, strict=True)],
-        "prefill_v2": ids,
         "step_v2": [
-            {"ids": i["ids"][:, 0], **c} for i, c in zip(ids, caches_v2, strict=True)
-        ],
-        "generate_v2": [
-            {**i, **s, **c} for i, s, c in zip(ids, settings_v2, caches_v2, strict=True)
-        ],
-        **dict.fromkeys(("serving_default", "serve", "tokenize", "score"), text),
-        **dict.fromkeys(("detokenize", "score_ids", "prefill"), ids),
-        "step": [
             {"ids": i["ids"][:, 0], **c} for i, c in zip(ids, caches, strict=True)
         ],
-        "generate": [
-            {**i, **s, **c} for i, s, c in zip(ids, settings, caches, strict=True)
+        "generate_v2": [
+            {**i, **s, **a, **c}
+            for i, s, a, c in zip(ids, settings, asked, caches, strict=True)
         ],
     }
 
@@ -252,7 +253,7 @@ def merging(served, addresses):
         yield remote.Model(remote.Grpc(address, NAME, 60))
 
 
-@pytest.mark.parametrize("signature", [*SIGNATURES, *SECOND_FORM, "serve"])
+@pytest.mark.parametrize("signature", [*SIGNATURES, "serve"])
 def test_merged_requests_do_not_mix(served, merging, addresses, signature):
     assert {*served.metadata.signature_def} == {*requests_of(served)}
     alone = remote.Model(remote.Grpc(addresses["grpc"], NAME, 60))
@@ -287,7 +288,7 @@ def test_a_text_beside_a_longer_one_keeps_its_tokens(served):
             pool.map(lambda text: client.score(model, text), ["a b c d e", "é"])
         )
     assert [len(each.words) for each in found] == [5, 1]
-    alone = served.predict("score", {"text": np.array(["é".encode()], object)})
+    alone = scored(served, "é")
     assert found[1].perplexity == pytest.approx(math.exp(alone["total"][0]), rel=1e-5)
 
 
@@ -306,7 +307,7 @@ def test_the_command_writes_something_else_each_time(flag, capsys):
 
 def test_the_command_scores(served, flag, capsys):
     run(*flag, "--mode=score", "--prompt=a b")
-    nll = served.predict("score", {"text": np.array([b"a b"], object)})["nll"][0]
+    nll = scored(served, "a b")["nll"][0]
     perplexity = math.exp(nll.mean())
     *lines, last = capsys.readouterr().out.splitlines()
     numbers, tokens = zip(*(line.split() for line in lines), strict=True)
@@ -320,7 +321,7 @@ def test_the_command_tells_what_may_come_next(served, flag, capsys):
     run(*flag, "--mode=next", "--prompt=a b")
     lines = [line.split() for line in capsys.readouterr().out.splitlines()]
     ids = np.int32([[0, 2, 3]])
-    log_probs = served.predict("prefill", {"ids": ids, "lengths": np.int32([3])})[
+    log_probs = served.predict("prefill_v2", {"ids": ids, "lengths": np.int32([3])})[
         "log_probs"
     ][0]
     order = np.argsort(-log_probs)
@@ -419,7 +420,7 @@ def test_what_was_written_stays_when_the_server_fails(
 
     def predict(signature, inputs):
         calls.append(signature)
-        if calls.count("generate") == 2:
+        if calls.count("generate_v2") == 2:
             raise tf.errors.UnavailableError(None, None, "the server stops")
         return type(served).predict(served, signature, inputs)
 

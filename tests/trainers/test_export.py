@@ -164,7 +164,9 @@ def test_a_language_model(call, language_run, tmp_path):
     )[None]
     nll, _ = model.score(ids[:, :-1], ids[:, 1:])
     signatures = tf.saved_model.load(str(version)).signatures
-    found = signatures["score"](text=tf.constant([text]))
+    found = signatures["score_v2"](
+        text=tf.constant([text]), alternatives=tf.constant([0])
+    )
     np.testing.assert_allclose(found["nll"], nll, rtol=1e-5)
     scores = runtime.load(version).score([text])
     np.testing.assert_allclose(scores.nll, nll, rtol=1e-5)

@@ -188,7 +188,7 @@ SCORE = {
     "unknown": np.int32([0]),
 }
 RETURNED = {
-    "score": SCORE,
+    "score_v2": SCORE,
     "serving_default": {
         "next_tokens": texts("a", "b"),
         "next_probabilities": np.float32([[0.75, 0.25]]),
@@ -202,7 +202,7 @@ class Liar:
     """A language model's signatures of a text, that return what they are told to.
 
     Args:
-        changed: outputs of `score` and `serving_default`, or None in place of one that is missing.
+        changed: outputs of `score_v2` and `serving_default`; None: it is missing.
         promised: what the signature says, where that is something else.
     """
 
@@ -219,10 +219,13 @@ class Liar:
         self.metadata = get_model_metadata_pb2.SignatureDefMap()
         for signature, outputs in RETURNED.items():
             described = self.metadata.signature_def[signature]
-            described.inputs["text"].dtype = tf.string.as_datatype_enum
-            described.inputs["text"].tensor_shape.CopyFrom(
-                tf.TensorShape([None]).as_proto()
-            )
+            taken = {"text": tf.string}
+            if signature == "score_v2":
+                taken["alternatives"] = tf.int32
+            for name, dtype in taken.items():
+                info = described.inputs[name]
+                info.dtype = dtype.as_datatype_enum
+                info.tensor_shape.CopyFrom(tf.TensorShape([None]).as_proto())
             for name, value in {**outputs, **(promised or {})}.items():
                 if value is not None:
                     info, shape = described.outputs[name], [None] * value.ndim
@@ -327,22 +330,22 @@ def test_a_signature_that_promises_something_else(promised):
         model = model_at("grpc", address)
         message = refusal(lambda: client.score(model, "a b"))
     assert (
-        "is no language model that keras_trellis exported: its signature 'score' "
+        "is no language model that keras_trellis exported: its signature 'score_v2' "
         in message
     )
 
 
 def test_a_signature_that_says_nonsense():
     liar = Liar({})
-    liar.metadata.signature_def["score"].outputs["nll"].dtype = 9999
+    liar.metadata.signature_def["score_v2"].outputs["nll"].dtype = 9999
     with model_server.serve(liar) as (address, _):
         assert "malformed answer" in refusal(
             lambda: client.score(model_at("grpc", address), "a")
         )
-    liar.metadata.signature_def["score"].outputs["nll"].CopyFrom(
-        liar.metadata.signature_def["score"].outputs["count"]
+    liar.metadata.signature_def["score_v2"].outputs["nll"].CopyFrom(
+        liar.metadata.signature_def["score_v2"].outputs["count"]
     )
-    liar.metadata.signature_def["score"].inputs[
+    liar.metadata.signature_def["score_v2"].inputs[
         "text"
     ].dtype = tf.int32.as_datatype_enum
     with model_server.serve(Liar({})) as (address, _):
@@ -415,7 +418,7 @@ def predicted(proto):
 
 
 def asked(transport):
-    return transport.predict("score", {"text": np.array([b"a"], object)})
+    return transport.predict("score_v2", {"text": np.array([b"a"], object)})
 
 
 @pytest.mark.parametrize("shape", [[1, 10**12], [2**62, 2**62], [0, 2**62], [-1]])

@@ -389,7 +389,7 @@ def test_each_layer_is_trained_scored_adapted_sampled_from_and_exported(
     assert text.startswith("w1")
     options = ExportOptions(str(tmp_path / "served"))
     folder = language_runs.export(epath.Path(workdir), options)
-    generate = tf.saved_model.load(folder).signatures["generate"]
+    generate = tf.saved_model.load(folder).signatures["generate_v2"]
     assert generate.structured_input_signature
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import keras
@@ -55,12 +55,6 @@ class Projected(SequenceLayer):
     def state_is_exact(self) -> bool:
         """Whether the sequence layer's is."""
         return self.layer.state_is_exact
-
-    def collected_levels(
-        self, depth: int | None, auxiliary_every: int | None, auxiliary_from: str
-    ) -> Sequence[int]:
-        """Returns the sequence layer's."""
-        return self.layer.collected_levels(depth, auxiliary_every, auxiliary_from)
 
     def add_variables(self, inputs: int) -> None:
         """Builds both layers."""

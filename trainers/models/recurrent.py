@@ -140,7 +140,7 @@ class Gated(Recurrent):
     def _arguments(self, model: ConfigDict) -> dict[str, Any]:
         return {
             "recurrent_dropout": model.recurrent_dropout,
-            "recurrent_weight_dropout": model.weight_dropout,
+            "weight_dropout": model.weight_dropout,
             "variant": model.variant,
         }
 

@@ -1,7 +1,7 @@
 """The scores of documents, in batches of like lengths."""
 
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
@@ -10,7 +10,7 @@ from trainers.data.stores import one_line
 from trainers.serving.exported import ExportedModel
 from trainers.tasks.measures import perplexity
 
-_NEEDED = ("tokenize", "score_ids")
+_NEEDED = ("tokenize", "score_ids_v2")
 # Of a batch. More rows are no faster on a CPU; the tokens bound the memory.
 _ROWS, _TOKENS = 32, 2**20
 _CHUNK = 128  # tokens that an export reads at once
@@ -121,7 +121,7 @@ class Scorer:
         """Raises ModelError if the model scores not even a line break, which is always a token."""
         row = [*self._begin, *self._begin]
         try:
-            self._model("score_ids", ids=[row], lengths=[len(row)])
+            self._totals([row], [len(row)])
         except _MACHINE_ERRORS:
             raise
         except Exception:
@@ -132,10 +132,18 @@ class Scorer:
         ids = np.zeros([len(rows), _width(max(lengths))], np.int32)
         for padded, row in zip(ids, rows, strict=True):
             padded[: len(row.ids)] = row.ids
-        totals = self._model("score_ids", ids=ids, lengths=lengths)["total"]
+        totals = self._totals(ids, lengths)
         return [
             _scores(float(nats), row) for nats, row in zip(totals, rows, strict=True)
         ]
+
+    def _totals(self, ids: Any, lengths: Sequence[int]) -> np.ndarray:
+        """Returns the nats of each row of ids."""
+        none = [0] * len(lengths)
+        answer = self._model(
+            "score_ids_v2", ids=ids, lengths=lengths, alternatives=none
+        )
+        return answer["total"]
 
 
 def _batches(lengths: dict[int, int]) -> Iterator[list[int]]:

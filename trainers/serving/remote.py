@@ -42,14 +42,14 @@ _RETURNED: Mapping[str, Mapping[str, tuple[str, int]]] = {
         "unknown": ("int32", 1),
     },
     "detokenize": {"text": ("string", 1), "settled": ("string", 1)},
-    "score": {
+    "score_v2": {
         "tokens": ("string", 2),
         "words": ("string", 2),
         "nll": ("float32", 2),
         "count": ("int32", 1),
         "unknown": ("int32", 1),
     },
-    "generate": {
+    "generate_v2": {
         "ids": ("int32", 2),
         "lengths": ("int32", 1),
         "text": ("string", 1),

@@ -13,15 +13,7 @@ _UNKNOWN, _NOTHING = -1, -2
 
 
 class Asked(Protocol):
-    """A model that answers by the signatures of its export: `remote.Model`.
-
-    Attributes:
-        signatures: the names of its signatures.
-    """
-
-    @property
-    def signatures(self) -> frozenset[str]:
-        """The names of its signatures."""
+    """A model that answers by the signatures of its export: `remote.Model`."""
 
     def __call__(self, signature: str, **inputs: Any) -> dict[str, np.ndarray]:
         """Returns the outputs of a signature by name, from its inputs by name."""
@@ -79,7 +71,7 @@ class Scores(NamedTuple):
 
 def score(model: Asked, text: str) -> Scores:
     """Scores a text; raises what the model raises."""
-    answer = model("score", text=[text])
+    answer = model("score_v2", text=[text], alternatives=[0])
     count = int(answer["count"][0])  # a server may pad to a longer text
     words = answer["words"][0, :count]
     read = answer["tokens"][0, :count]
@@ -115,25 +107,24 @@ def generate(
     tokens = model("tokenize", text=[f"\n{prompt}"])
     ids, length = tokens["ids"], int(tokens["lengths"][0])
     written = _Written(model, ids[0, :length].tolist())
-    answer = model("prefill", ids=ids, lengths=[length - 1])
+    answer = model("prefill_v2", ids=ids, lengths=[length - 1])
     settings: dict[str, Any] = {
         name: [value] for name, value in sampling._asdict().items()
     }
     settings |= {
-        "stop_id": [-1],
+        "stop_ids": [[-1]],
+        "stop": [[""]],
+        "alternatives": [0],
         "forbidden_ids": [[_NOTHING if allow_unknown else _UNKNOWN]],
     }
     for begin in range(0, sampling.max_length, chunk):
         settings["max_length"] = [min(chunk, sampling.max_length - begin)]
         cache = {name: answer[name] for name in answer if name.startswith("cache_")}
         last = ids[:, length - 1 : length]
-        answer = model("generate", ids=last, lengths=[1], **settings, **cache)
+        answer = model("generate_v2", ids=last, lengths=[1], **settings, **cache)
         ids, length = answer["ids"], int(answer["lengths"][0])
         is_last = begin + chunk >= sampling.max_length
-        if "detokenize" in model.signatures:
-            yield written.extend(ids[0, :length].tolist(), is_last)
-        else:  # an export of a version before there was this signature
-            yield answer["text"][0]
+        yield written.extend(ids[0, :length].tolist(), is_last)
 
 
 class _Written:

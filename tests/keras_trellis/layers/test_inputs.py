@@ -13,28 +13,27 @@ from hypothesis import given, settings
 import keras_trellis
 from keras_trellis import TrellisClassifier, TrellisLayer, recurrent
 from keras_trellis.layers.sequence import SequenceLayer
+from keras_trellis.recurrent.gated import GatedRNN
 from tests.contract.registry import CHANNELS, REGISTRY
 
 B, T = 2, 3
 NUMBERS = np.random.default_rng(0).integers(0, 2, (B, T, CHANNELS))
 
 
-# One entry for each class: a layer, or a gated layer that the entry holds.
+# One entry for each class.
 NAMES = {
-    entry.holds or entry.cls: name
+    entry.cls: name
     for name, entry in reversed(REGISTRY.items())
     if issubclass(entry.cls, SequenceLayer)
 }.values()
-GATED = [name for name in NAMES if REGISTRY[name].holds]
+GATED = [name for name in NAMES if issubclass(REGISTRY[name].cls, GatedRNN)]
 COMPLEX = r"`{}` must be real numbers, which are cast to float32. .*complex64"
 CELLS = [name for name in recurrent.__all__ if name.endswith("Cell")]
 
 
 def build(name):
-    """A public sequence layer: that of the registry, or the one that it holds."""
-    entry = REGISTRY[name]
-    layer = entry.built("float32")
-    return layer.layers[0] if entry.holds else layer
+    """A public sequence layer of the registry."""
+    return REGISTRY[name].built("float32")
 
 
 @pytest.fixture(params=NAMES, scope="module")
@@ -81,10 +80,9 @@ def test_sequences_of_any_real_numbers_are_cast(layer):
         assert_close(layer(x), expected)
     inputs = keras.Input((None, CHANNELS), dtype="uint8")
     assert_close(keras.Model(inputs, layer(inputs))(x), expected)
-    if hasattr(layer, "propagate"):
-        assert_close(layer.propagate(x)[:2], layer.propagate(same)[:2])
-        cache = layer.get_initial_cache(B)
-        assert_close(layer.stream(x, cache), layer.stream(same, cache))
+    assert_close(layer.propagate(x)[:2], layer.propagate(same)[:2])
+    cache = layer.get_initial_cache(B)
+    assert_close(layer.stream(x, cache), layer.stream(same, cache))
 
 
 @pytest.mark.parametrize("name", CELLS)
@@ -117,11 +115,10 @@ def test_complex_numbers_are_refused(layer):
         layer(keras.Input((None, CHANNELS), dtype="complex64"))
     with pytest.raises(ValueError, match=COMPLEX.format("initial_state")):
         layer(real, initial_state=[tf.cast(each, tf.complex64) for each in states])
-    if hasattr(layer, "propagate"):
-        with pytest.raises(ValueError, match=COMPLEX.format("sequences")):
-            layer.propagate(x)
-        with pytest.raises(ValueError, match=COMPLEX.format("sequences")):
-            layer.stream(x, layer.get_initial_cache(B))
+    with pytest.raises(ValueError, match=COMPLEX.format("sequences")):
+        layer.propagate(x)
+    with pytest.raises(ValueError, match=COMPLEX.format("sequences")):
+        layer.stream(x, layer.get_initial_cache(B))
 
 
 def test_complex_numbers_are_refused_by_a_classifier():
@@ -212,7 +209,7 @@ def test_masks_of_other_shapes_are_refused(layer):
 
 
 def test_all_gated_layers_are_among_them():
-    assert {f"{REGISTRY[name].holds.__name__}Cell" for name in GATED} == {*CELLS}
+    assert {f"{REGISTRY[name].cls.__name__}Cell" for name in GATED} == {*CELLS}
 
 
 # More steps than a layer sees; tests/contract has what warns

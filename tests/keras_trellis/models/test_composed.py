@@ -170,12 +170,9 @@ def test_bad_layers(model, layer, message):
 @pytest.mark.parametrize(
     ("layer", "message"),
     [
-        (EquilibriumTrellisLayer(E), "`auxiliary_every` must be None.*Equilibrium"),
-        (keras.layers.LSTM(E), "`auxiliary_every` must be None.*RecurrentLayer"),
-        (
-            Mean(),
-            r"outputs of inner levels.*Received: auxiliary_weight=0.1, trellis=<Mean",
-        ),
+        (EquilibriumTrellisLayer(E), "inner levels.*=0.1, trellis=<EquilibriumTrellis"),
+        (keras.layers.LSTM(E), "inner levels.*=0.1, trellis=<RecurrentLayer"),
+        (Mean(), "outputs of inner levels.*auxiliary_weight=0.1, trellis=<Mean"),
     ],
 )
 def test_a_layer_without_inner_levels_has_no_auxiliary_loss(layer, message):

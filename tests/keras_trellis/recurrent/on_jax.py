@@ -107,7 +107,7 @@ def train(x, path):
         [
             keras.Input(x.shape[1:]),
             recurrent.StackedLSTM(4, layers=1, dropout=0.1, return_sequences=True),
-            recurrent.IRCGRU(4, recurrent_dropout=0.1, recurrent_weight_dropout=0.1),
+            recurrent.IRCGRU(4, recurrent_dropout=0.1, weight_dropout=0.1),
         ]
     )
     model.compile(keras.optimizers.SGD(0.3), "mse")

@@ -316,7 +316,7 @@ def test_a_language_model_learns():
 
 
 def test_one_dropout_mask_holds_for_the_further_steps_too():
-    arguments = {"recurrent_dropout": 0.5, "recurrent_weight_dropout": 0.5, "seed": 1}
+    arguments = {"recurrent_dropout": 0.5, "weight_dropout": 0.5, "seed": 1}
     layer, x = make(4, **arguments)
     late, _ = make(4, delayed=True, **arguments)
     outputs = layer(x, training=True)[0]
@@ -368,7 +368,7 @@ def test_litert(steps, tmp_path):
 # Bad input
 
 BAD = [
-    ({"channels": 0}, "`channels` must be a positive integer. Received: channels=0"),
+    ({"units": 0}, "`units` must be a positive integer. Received: units=0"),
     ({"size": 0}, "`size` must be a positive integer. Received: size=0"),
     ({"size": 2.5}, "`size` must be a positive integer. Received: size=2.5"),
     ({"kernel_size": 1}, "`kernel_size` must be at least 2.*Received: kernel_size=1"),
@@ -386,15 +386,14 @@ BAD = [
 @pytest.mark.parametrize(("arguments", "message"), BAD, ids=[str(a) for a, _ in BAD])
 def test_bad_input_is_named(arguments, message):
     with pytest.raises(ValueError, match=message):
-        TensorizedLSTM(**{"channels": 2, "size": 3, **arguments})
+        TensorizedLSTM(**{"units": 2, "size": 3, **arguments})
 
 
-def test_states_of_the_wrong_shape_build_nothing():
+def test_states_of_the_wrong_shape():
     layer, x = TensorizedLSTM(2, 3), np.ones((B, T, P), "float32")
     states = [np.ones((B, 3, 2), "float32")] * 2
     with pytest.raises(ValueError, match=r"`initial_state` must be 2.*\[3, 3, 2\]"):
         layer(x, initial_state=states)
-    assert not layer.variables
     cell = TensorizedLSTMCell(2, 3)
     with pytest.raises(ValueError, match=r"2 tensor.*\[3, 6\].*\[3, 12\]"):
         cell(x[:, 0], [np.ones((B, 12), "float32")] * 2)

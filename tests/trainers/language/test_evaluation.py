@@ -10,7 +10,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from ml_collections import ConfigDict
 
-from keras_trellis import TrellisLM, heads
+from keras_trellis import TrellisLayer, TrellisLM, heads
 from trainers.language import evaluation
 from trainers.tasks import measures
 
@@ -26,13 +26,14 @@ HEADS = {
 
 @pytest.fixture(scope="module")
 def model(request):
+    layer = TrellisLayer(
+        6, 4, dilation_rate=(1, 2), output_units=5, dtype="float64", seed=3
+    )
     return TrellisLM(
         VOCABULARY,
-        units=6,
-        depth=4,
+        layer,
         embedding_units=5,
         head=HEADS[getattr(request, "param", "tied")](),
-        dilation_rate=(1, 2),
         dtype="float64",
         seed=3,
     )
@@ -215,7 +216,8 @@ def test_trellisnet_traces_once_for_whole_windows_and_once_for_the_last(
 def mixture_of_rare_words(**arguments):
     """A model whose mixture gives half of the words e^-30, far less than 1e-8."""
     head = heads.MixtureOfSoftmaxes(2, dtype="float64", **arguments)
-    model = TrellisLM(VOCABULARY, 6, 3, embedding_units=5, head=head, dtype="float64")
+    layer = TrellisLayer(6, 3, output_units=5, dtype="float64")
+    model = TrellisLM(VOCABULARY, layer, embedding_units=5, head=head, dtype="float64")
     head.bias.assign(np.where(np.arange(VOCABULARY) % 2, -30.0, 0.0))
     return model
 

@@ -42,7 +42,9 @@ def test_scores_are_those_of_the_model(scorer, version):
     lengths = [0, 1, 2, 127, 128, 129, 300]  # a chunk has 128 tokens
     corpus = [" ".join((WORDS * 60)[:length]) for length in lengths]
     corpus.append("a\n\nzebra b\n")
-    answer = ExportedModel(version, ["score"])("score", text=corpus)
+    answer = ExportedModel(version, ["score_v2"])(
+        "score_v2", text=corpus, alternatives=[0] * len(corpus)
+    )
     for place, found in enumerate(scorer(corpus)):
         nats, tokens = (float(answer[name][place]) for name in ("total", "count"))
         unknown = float(answer["unknown"][place])
@@ -89,7 +91,7 @@ BAD = "a b"
 
 def raising(error, when):
     def change(signature, inputs):
-        if signature == "score_ids" and when(inputs["ids"]):
+        if signature == "score_ids_v2" and when(inputs["ids"]):
             raise error
 
     return change
@@ -140,7 +142,7 @@ def test_a_score_that_is_not_finite_is_an_error(scorer, monkeypatch):
     class Broken:
         def __call__(self, signature, **inputs):
             answer = model(signature, **inputs)
-            if signature == "score_ids":
+            if signature == "score_ids_v2":
                 answer["total"] = np.array([np.nan, *answer["total"][1:]], np.float32)
             return answer
 

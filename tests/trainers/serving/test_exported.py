@@ -7,7 +7,7 @@ import tensorflow as tf
 
 from trainers.serving.exported import ExportedModel
 
-NEEDED = ("tokenize", "score")
+NEEDED = ("tokenize", "score_v2")
 
 
 def cut(path):
@@ -84,4 +84,5 @@ def test_an_export_of_an_earlier_release_has_no_manifest(exports, tmp_path):
     (version / "manifest.json").unlink()
     with pytest.warns(UserWarning, match="1 has no manifest.json: whether its files"):
         model = ExportedModel(str(version), NEEDED)
-    assert model("score", text=["a b"])["count"].tolist() == [2]
+    answer = model("score_v2", text=["a b"], alternatives=[0])
+    assert answer["count"].tolist() == [2]

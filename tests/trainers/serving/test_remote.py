@@ -234,9 +234,9 @@ def test_a_model_of_another_kind(protocol):
     message = "echo on .* is no language model that keras_trellis exported: "
     with served(protocol) as model:
         with pytest.raises(
-            remote.RemoteError, match=f"{message}it has no signature 'score', only"
+            remote.RemoteError, match=f"{message}it has no signature 'score_v2', only"
         ):
-            model("score", text=["a"])
+            model("score_v2", text=["a"])
         fails(
             f"{message}its signature 'echo' takes text, x, not text", model, text=["a"]
         )

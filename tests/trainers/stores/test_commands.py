@@ -81,8 +81,9 @@ def test_train_evaluate_generate_export_and_report_in_a_store(s3, call, tmp_path
     assert exported.startswith(f"exported to {s3.url}/models/text/8; ")
     local = tmp_path / "model"
     servers.copy(to_path(f"{s3.url}/models/text/8"), local)
-    found = tf.saved_model.load(str(local)).signatures["score"]
-    assert found(text=tf.constant(["w1 w2"]))["nll"].shape == (1, 2)
+    found = tf.saved_model.load(str(local)).signatures["score_v2"]
+    answer = found(text=tf.constant(["w1 w2"]), alternatives=tf.constant([0]))
+    assert answer["nll"].shape == (1, 2)
     report.run([f"{s3.url}/runs/a"], f"{s3.url}/report")
     assert names(f"{s3.url}/report") == {"results.md", "results.png"}
     events = to_path(f"{s3.url}/runs/a/tensorboard")
