@@ -125,7 +125,7 @@ class StreamedModel:
         if rows is None:
             rows = ops.shape(inputs[0])[0]
         outputs, after = self._plan.run(inputs, masks, parts, rows)
-        return self.packed(outputs), after
+        return self._packed(outputs), after
 
     def reset(self, cache: Mapping[str, Any], rows: Any) -> dict[str, Tensor]:
         """Returns the cache with some rows as before the first time step.
@@ -162,7 +162,7 @@ class StreamedModel:
             batch_size: B.
         """
         batch_size = arguments.positive("batch_size", batch_size)
-        return RunningStream(self, self._plan, batch_size)
+        return RunningStream(self.model, self._plan, batch_size, self._packed)
 
     def summary(self) -> str:
         """Returns a table: what each layer keeps, its bytes a row, bytes moved and multiply-adds.
@@ -226,7 +226,7 @@ class StreamedModel:
             )
         formats.write(self, self._plan, path, format, steps, batch_size, cache)
 
-    def packed(self, outputs: list[Tensor]) -> Any:
+    def _packed(self, outputs: list[Tensor]) -> Any:
         """Returns outputs in the form in which the model returns them."""
         if not isinstance(self.model, keras.Function):  # Sequential has one
             return outputs[0]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import keras
 import numpy as np
 from keras import ops
 
@@ -25,24 +26,32 @@ class RunningStream:
     own, so that a step takes as long for a layer that sees far as for one that does not.
 
     Args:
-        streamed: the streamed model.
-        plan: its plan.
+        model: the model.
+        plan: how it streams.
         batch_size: the number of rows, B.
+        pack: returns outputs in the form in which the model returns them.
     """
 
-    def __init__(self, streamed: Any, plan: Plan, batch_size: int) -> None:
-        self._streamed = streamed
+    def __init__(
+        self,
+        model: keras.Model,
+        plan: Plan,
+        batch_size: int,
+        pack: Callable[[list[Tensor]], Any],
+    ) -> None:
+        self._model = model
         self._plan = plan
+        self._pack = pack
         self._rows = batch_size
         self._tables: dict[int, rings.Table] = {}
-        table = self._table(streamed.stride)
+        table = self._table(plan.stride)
         # The entries of row after row.
         self._begun = {
             pool.name: np.concatenate([table.initial(pool)] * batch_size)
             for pool in table.pools
         }
         places = np.zeros([batch_size, len(table.lines)], "int32")
-        self._buffers = backend.Buffers(streamed.model, self._begun, places, self._run)
+        self._buffers = backend.Buffers(model, self._begun, places, self._run)
 
     def advance(self, chunk: Any) -> Any:
         """Continues all rows.
@@ -57,7 +66,7 @@ class RunningStream:
             ValueError: the chunk does not fit the model or the rows, or a layer of the model makes
                 a mask for one that sees several steps.
         """
-        inputs = received.chunks(self._streamed.model, chunk, self._streamed.stride)
+        inputs = received.chunks(self._model, chunk, self._plan.stride)
         rows = inputs[0].shape[0]
         if rows != self._rows:
             raise ValueError(
@@ -65,7 +74,7 @@ class RunningStream:
             )
         self._table(inputs[0].shape[1])  # not within a graph
         outputs = self._buffers.advance(inputs)
-        return self._streamed.packed(outputs)
+        return self._pack(outputs)
 
     def reset(self, rows: Any = None) -> None:
         """Begins rows anew.
