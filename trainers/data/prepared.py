@@ -15,8 +15,8 @@ from etils import epath
 
 from trainers.data import downloads
 from trainers.data.image_files import Images
-from trainers.data.penn_treebank import URLS
 
+_PARTS = {"train": "train", "valid": "validation", "test": "test"}
 _BATCH = 1000  # images that are read at once
 # The class of a builder names its folder.
 _NAMES = {
@@ -49,7 +49,9 @@ class PennTreebank(tfds.core.GeneratorBasedBuilder):
     def _split_generators(
         self, dl_manager: tfds.download.DownloadManager
     ) -> dict[str, Iterator]:
-        paths = dl_manager.download(URLS)
+        # Of a file's address, ptb.train.txt at its end.
+        urls = {_PARTS[url.rsplit(".", 2)[1]]: url for url in self.url_infos}
+        paths = dl_manager.download(urls)
         return {split: self._generate_examples(path) for split, path in paths.items()}
 
     def _generate_examples(

@@ -12,17 +12,17 @@ import warnings
 from collections.abc import Callable, Mapping
 from typing import IO, Any
 
+import keras
 import numpy as np
 from etils import epath
 
-from keras_trellis.backend import current as backend
 from trainers.data.files import refuse_pipe, set_aside, write_atomically
 from trainers.training.workdir import RUN_ID, WorkdirError
 
 # The errors of file systems, and of TensorFlow's object stores where TensorFlow is.
 FAILURES: tuple[type[Exception], ...] = (OSError,)
 _ABSENT: tuple[type[Exception], ...] = (FileNotFoundError,)
-if backend.NAME == "tensorflow":
+if keras.backend.backend() == "tensorflow":
     import tensorflow as tf
 
     FAILURES += (tf.errors.OpError,)

@@ -63,8 +63,7 @@ def _expect(monkeypatch, urls):
     }
     sums = {split: infos[url].checksum for split, url in urls.items()}
     monkeypatch.setattr(penn_treebank, "checksums", lambda: sums)
-    for module in (penn_treebank, prepared):
-        monkeypatch.setattr(module, "URLS", urls)
+    monkeypatch.setattr(penn_treebank, "URLS", urls)
     monkeypatch.setattr(prepared.PennTreebank, "url_infos", infos)
 
 
