@@ -4,6 +4,7 @@ import contextlib
 import math
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -323,6 +324,20 @@ def test_a_run_ends_in_time_and_goes_on(finished, data_dir, environment, tmp_pat
     run(environment, *given)
     assert_equal(copy, path)
     assert "holds a finished run" in run(environment, *given)
+
+
+def test_weights_without_a_run_are_not_replaced(
+    finished, data_dir, environment, tmp_path
+):
+    """As those that were imported, or of a run whose checkpoints are lost."""
+    copy = shutil.copytree(finished[0], tmp_path / "run")
+    for path in [*(copy / "checkpoints").glob("step-*.npz"), copy / "result.json"]:
+        path.unlink()
+    weights = (copy / "checkpoints/best.npz").read_bytes()
+    given = flags("text", WORDS | DROPOUT, data_dir=data_dir, workdir=copy)
+    told = run(environment, *given, status=2)
+    assert "best.npz is there without a checkpoint of its run" in told
+    assert (copy / "checkpoints/best.npz").read_bytes() == weights
 
 
 def test_two_devices_train_as_one_does(finished, data_dir, environment, tmp_path):

@@ -12,6 +12,7 @@ import numpy as np
 from etils import epath
 from ml_collections import ConfigDict
 
+from trainers.data import files
 from trainers.papers import card, examples, texts
 from trainers.papers.rows import Row
 from trainers.papers.step import Devices, Rule, State, make_step, slot_name
@@ -56,6 +57,7 @@ def reproduce(
     Raises:
         LeftCurveError: the loss is no number, or far from the curve. Earlier checkpoints stay.
         ValueError, OSError, WorkdirError: the data or the folder cannot be used.
+        NotKeptError: the last checkpoint could not be written.
         StoppedError: a signal came, and everything is saved.
     """
     keras.utils.set_random_seed(config.seed)
@@ -81,6 +83,11 @@ def reproduce(
         checkpoint = store.restore()
         run.fill(checkpoint[1] if checkpoint else {}, store)
         if checkpoint is None:
+            if files.exists(best := store.folder / checkpoints.BEST):
+                raise WorkdirError(
+                    f"{best} is there without a checkpoint of its run, and a new run would replace "
+                    "it; choose another --workdir"
+                )
             store.begin(run.arrays())
         folder.record(run.done, run.epoch)
         table = Table(path / METRICS, last_step=run.done)
@@ -113,18 +120,18 @@ def reproduce(
             if is_best:
                 store.save_best(as_arrays(run.weights()), run.best[1])
             # Record the epoch, follow the schedule, write a checkpoint.
+            place = {"step": run.done, "epoch": run.epoch}
             for kind, values in ((EPOCH, {"loss": train}), (VALIDATION, validation)):
-                if not table.has(kind, run.done):
-                    place = {"kind": kind, "step": run.done, "epoch": run.epoch}
-                    table.append({**place, **values})
+                # What a full disk does not take is written with the next row.
+                with contextlib.suppress(OSError):
+                    if not table.has(kind, run.done):
+                        table.append({"kind": kind, **place, **values})
             if change := run.schedule.after_epoch(run.losses, run.rule):
                 print(change, flush=True)
-            table.flush()
             store.start_saving(run.done, run.arrays())
             saved = time.monotonic()
 
-        if not store.save(run.done, run.arrays()):
-            raise WorkdirError(f"the last checkpoint is not written: {store.failure}")
+        checkpoints.Unsaved(store, run.done, run.arrays()).save()
         signals.check()
         if not run.ended or time.monotonic() + 4 * seconds >= deadline:
             print(f"saved after step {run.done}; the same command goes on", flush=True)
@@ -132,8 +139,9 @@ def reproduce(
         # Score the best weights by both protocols; this alone reads the test data.
         with signals.at_once():
             checkpoints.load_best(path, run.model)
-            best = {n: v.value for n, v in variables.model_variables(run.model).items()}
-            scores = {split: parts.scores(best, split) for split in SPLITS}
+            weights = variables.model_variables(run.model)
+            values = {name: variable.value for name, variable in weights.items()}
+            scores = {split: parts.scores(values, split) for split in SPLITS}
         told = [f"{split} {run.describe(each)}" for split, each in scores.items()]
         summary = "; ".join(told)
         card.write(path, run, scores)
