@@ -39,11 +39,13 @@ _REASONS = {
 
 
 def check_backend(expected: str = "tensorflow") -> None:
-    """Exits with a line if Keras runs on another backend than `expected`, or cannot start."""
+    """Exits with a line if Keras runs on another backend than `expected`, or JAX is missing."""
     try:
         name = importlib.import_module("keras").backend.backend()
-    except ImportError as error:
-        print(f"error: Keras on {expected} cannot start: {error}", file=sys.stderr)
+    except ModuleNotFoundError as error:
+        if expected != "jax" or error.name != "jax":
+            raise
+        print(f"error: trainers.reproduce needs JAX: {error}", file=sys.stderr)
         sys.exit(2)
     if name != expected:
         print(

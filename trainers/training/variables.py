@@ -133,5 +133,6 @@ def as_dtype(array: np.ndarray, dtype: Any) -> np.ndarray:
     """Restores an array's dtype: NumPy's format drops the name of bfloat16."""
     if array.dtype.kind != "V":
         return array
-    like = keras.ops.convert_to_numpy(keras.ops.zeros((), dtype))
+    # Of one number: Keras on TensorFlow cannot turn a scalar of bfloat16 to NumPy.
+    like = keras.ops.convert_to_numpy(keras.ops.zeros([1], dtype))
     return array.view(like.dtype)
