@@ -66,7 +66,7 @@ hypothesis.settings.load_profile("suite")
 SLOW = (
     *("backends", "benchmarks/test_batch.py", "benchmarks/test_corpus.py"),
     *("benchmarks/test_faults.py", "benchmarks/test_heads.py"),
-    *("benchmarks/test_paper.py", "benchmarks/test_serving.py"),
+    "benchmarks/test_serving.py",
     *("benchmarks/test_train_step.py", "contract/test_examples.py"),
     "contract/test_saved.py::test_a_fresh_process_loads_it",
     *("docs/test_learn.py", "docs/test_recipes.py", "docs/test_serving_chain.py"),
@@ -77,6 +77,7 @@ SLOW = (
     *("serving/test_fuzz.py", "serving/test_invariances.py", "serving/test_loaders.py"),
     *("trainers/drawing/test_model.py", "trainers/language/test_models.py"),
     *("trainers/stores", "trainers/studies", "trainers/test_client.py"),
+    "trainers/test_reproduce.py",
     *("trainers/test_demo.py", "trainers/training/test_workers.py"),
     "trainers/test_lm.py::test_each_layer_is_trained_scored_adapted_sampled_from_and_exported",
 )

@@ -11,8 +11,9 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", _LEVEL)
 # they are faster than its own there too (docs/notes/benchmarks.md).
 os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")
 
-# The commands that ask a server, and compute nothing.
-_WITHOUT_TENSORFLOW = ("trainers.client",)
+# The command that asks a server and computes nothing, and the one that trains on JAX.
+_ON_JAX = "trainers.reproduce"
+_WITHOUT_TENSORFLOW = ("trainers.client", _ON_JAX)
 
 # Python names the command "-m" while it looks for the module of `python -m trainers.NAME`, whose
 # name stands before the arguments.
@@ -20,7 +21,13 @@ if sys.argv[0] == "-m":
     from trainers.training import stopping
 
     stopping.listen(importing=True)  # imports take seconds
-    if not sys.orig_argv[-len(sys.argv)].endswith(_WITHOUT_TENSORFLOW):
+    _module = sys.orig_argv[-len(sys.argv)]
+    if _module.endswith(_ON_JAX):
+        from trainers.cli import quiet
+
+        os.environ.setdefault("KERAS_BACKEND", "jax")
+        quiet.check_backend("jax")
+    if not _module.endswith(_WITHOUT_TENSORFLOW):
         from trainers.cli import quiet
         from trainers.training import resources
 

@@ -14,8 +14,9 @@ from absl import flags
 from etils import epath
 
 from trainers.cli import command, run_flags
-from trainers.language import adaptation, evaluation
+from trainers.language import adaptation
 from trainers.language import experiment as language_runs
+from trainers.language.protocols import PROTOCOLS
 from trainers.sequences import experiment as sequence_runs
 from trainers.tasks import registry
 from trainers.tasks.task import LanguageTask, OwnTask, SeriesTask
@@ -28,7 +29,7 @@ flags.adopt_module_key_flags(run_flags)
 flags.DEFINE_enum(
     "protocol",
     None,
-    evaluation.PROTOCOLS,
+    PROTOCOLS,
     "How to score a text. Default: by both protocols.",
 )
 flags.DEFINE_float(
@@ -105,7 +106,7 @@ def language_model(path: epath.Path) -> None:
     """Measures the language model of a run as the flags say, and prints it."""
     adaptations = _adaptations()
     protocol = "exact" if any(adaptations) else FLAGS.protocol
-    protocols = (protocol,) if protocol else evaluation.PROTOCOLS
+    protocols = (protocol,) if protocol else PROTOCOLS
     language_runs.evaluate(path, FLAGS.data_dir, protocols, *adaptations)
 
 

@@ -29,8 +29,7 @@ from trainers.cli import command, config_flags, run_flags, task_flags
 from trainers.data import files
 from trainers.data.stores import to_path
 from trainers.data.text import sha256
-from trainers.language import experiment as language_runs
-from trainers.language import models
+from trainers.language import models, texts
 from trainers.sequences import experiment as sequence_runs
 from trainers.tasks import config as configs
 from trainers.tasks import registry, schema
@@ -172,7 +171,7 @@ def _language_model(checkpoint: epath.Path, path: epath.Path) -> _Imported:
     del path
     _check_numbering(FLAGS.config)
     source, config = _read(checkpoint, released.language_model)
-    corpus = language_runs.load_corpus(config, FLAGS.data_dir)
+    corpus = texts.load_corpus(config, FLAGS.data_dir)
     types = registry.configured(config).measure.types
     words = corpus.vocabulary.size
     if source.vocabulary_size != words:
@@ -183,7 +182,7 @@ def _language_model(checkpoint: epath.Path, path: epath.Path) -> _Imported:
         )
     model = models.build(config, words)
     released.give_weights(model, source)
-    keep = functools.partial(language_runs.keep_corpus, corpus=corpus)
+    keep = functools.partial(texts.keep_corpus, corpus=corpus)
     return model, config, keep, f"{words:,} {types}"
 
 

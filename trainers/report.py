@@ -25,7 +25,7 @@ from trainers.cli import command
 from trainers.data import terminal
 from trainers.data.files import UnreadableError, check_folder, write_text
 from trainers.data.stores import to_path
-from trainers.language import evaluation
+from trainers.language.protocols import PROTOCOLS
 from trainers.tasks import registry
 from trainers.tasks.measures import COMPARED, Measure
 from trainers.tasks.names import Values
@@ -186,7 +186,7 @@ _Styled = Sequence[tuple[Run, str, str]]  # runs, each with its colour and its m
 
 def _section(task: Task, runs: Sequence[Run]) -> str:
     titles = ["run", "preset", "parameters"]
-    titles += [f"test, `{protocol}`" for protocol in evaluation.PROTOCOLS]
+    titles += [f"test, `{protocol}`" for protocol in PROTOCOLS]
     titles += ["epochs", "seen in training", "training time", "peak memory"]
     rows = [_run_cells(run) for run in runs]
     rows += [_published_cells("*paper*", task, result) for result in task.published]
@@ -260,7 +260,7 @@ def _label(run: Run) -> str:
 
 def _draw_results(axes: Any, task: Task, styled: _Styled) -> None:
     """Draws a row for each finished run and each number of the paper, the best at the bottom."""
-    exact, authors = evaluation.PROTOCOLS
+    exact, authors = PROTOCOLS
     entries = [
         (result.value, f"paper, {result.name}", _GREY) for result in task.published
     ]
@@ -297,7 +297,7 @@ def _run_cells(run: Run) -> list[str]:
         _count(run.result.get("parameters")),
         *(
             _score_cell(registry.get(run.task), scores.get(protocol))
-            for protocol in evaluation.PROTOCOLS
+            for protocol in PROTOCOLS
         ),
         f"{done}" if run.result else f"{len(run.curve)} of {epochs}, unfinished",
         _count(cost.get("weight")),

@@ -29,7 +29,7 @@ from trainers.authors import released, torch_files
 from trainers.authors.released import Arrays
 from trainers.cli import command, run_flags, task_flags
 from trainers.data.sequences import SequenceData
-from trainers.language import experiment, modeling, models
+from trainers.language import modeling, models, texts
 from trainers.sequences import models as sequence_models
 from trainers.sequences.modeling import SequenceModeling
 from trainers.tasks import corpora, registry, schema, sequences
@@ -414,7 +414,7 @@ def _text_models(config: ConfigDict) -> tuple[Any, Ours]:
     """Returns their language model and ours."""
     clone = FLAGS.reference_dir
     reference = _reference_module(clone, "model")
-    corpus = experiment.load_corpus(config, FLAGS.data_dir)
+    corpus = texts.load_corpus(config, FLAGS.data_dir)
     theirs = reference.Reference(clone, config, corpus.vocabulary.size)
     return theirs, Ours(config, theirs.weights(), corpus)
 

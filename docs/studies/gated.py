@@ -8,20 +8,15 @@ The same command goes on where it stopped. Then it prints a table of the finishe
 their numbers to docs/studies/gated.csv. A run that stands there is not trained again, even if its
 folder is gone; delete its line to train it.
 
-RUNS/PRESET/SEED may also be a folder of `benchmarks.paper` that was trained on an accelerator:
-
-    python -m benchmarks.paper --task=ptb --preset=PRESET --config.seed=SEED \
-      --data_dir=DATA_DIR --output=RUNS/PRESET/SEED
+RUNS/PRESET/SEED may also be the folder of a finished run of `trainers.reproduce` on an accelerator.
 
 With --speed it measures the training steps of all presets instead, in one process on one core of
 this machine, and writes docs/studies/gated_speed.csv.
 """
 
-import csv
 import functools
 import itertools
 import json
-import math
 import pathlib
 import statistics
 from collections.abc import Sequence
@@ -74,30 +69,17 @@ def finished(runs: pathlib.Path) -> dict[tuple[str, int], dict[str, Any]]:
 def _numbers(folder: pathlib.Path) -> dict[str, Any] | None:
     """Returns the row of a finished run; None if it is not finished."""
     row = {"preset": folder.parent.name, "seed": int(folder.name)}
-    if (folder / "result.json").exists():
-        result = json.loads((folder / "result.json").read_text())
-        scores, cost = result["scores"], result["cost"]
-        return row | {
-            "trained_by": "trainers.lm",
-            "parameters": result["parameters"],
-            "validation": scores["validation"]["exact"]["perplexity"],
-            "test": scores["test"]["exact"]["perplexity"],
-            "seconds": cost["seconds"],
-        }
-    if not (folder / "curve.csv").exists():
+    if not (folder / "result.json").exists():
         return None
-    manifest = json.loads((folder / "manifest.json").read_text())
-    with (folder / "curve.csv").open(newline="") as file:
-        epochs = list(csv.DictReader(file))
-    if len(epochs) < manifest["config"]["training"]["epochs"]:
-        return None
-    best = min(epochs, key=lambda epoch: float(epoch["validation_trellisnet"]))
+    result = json.loads((folder / "result.json").read_text())
+    scores, cost = result["scores"], result["cost"]
+    by = "trainers.reproduce" if (folder / "card.md").exists() else "trainers.lm"
     return row | {
-        "trained_by": "benchmarks.paper",
-        "parameters": manifest["parameters"],
-        "validation": math.exp(float(best["validation_exact"])),
-        "test": math.exp(float(best["test_exact"])),
-        "seconds": float(epochs[-1]["training_seconds"]),
+        "trained_by": by,
+        "parameters": result["parameters"],
+        "validation": scores["validation"]["exact"]["perplexity"],
+        "test": scores["test"]["exact"]["perplexity"],
+        "seconds": cost["seconds"],
     }
 
 

@@ -32,7 +32,7 @@ import numpy as np  # noqa: E402
 import tensorflow as tf  # noqa: E402
 
 from keras_trellis.export import lowering, saving, versions  # noqa: E402
-from keras_trellis.export.cards import NOT_STATED, card  # noqa: E402
+from keras_trellis.export.cards import card  # noqa: E402
 from keras_trellis.export.classifier import ClassifierEndpoints  # noqa: E402
 from keras_trellis.export.companions import Companions  # noqa: E402
 from keras_trellis.export.fingerprint import fingerprint  # noqa: E402
@@ -48,6 +48,7 @@ from keras_trellis.export.tokenizer import (  # noqa: E402
 from keras_trellis.export.weights import PRECISIONS, Weights, inference_model  # noqa: E402
 from keras_trellis.models.classifier import TrellisClassifier  # noqa: E402
 from keras_trellis.models.language_model import TrellisLM  # noqa: E402
+from keras_trellis.serving.manifest import NOT_STATED  # noqa: E402
 from keras_trellis.serving.tokenizer import NAME as TOKENIZER  # noqa: E402
 
 __all__ = [

@@ -9,9 +9,8 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from keras_trellis.serving.manifest import NOT_STATED
 from keras_trellis.version import __version__
-
-NOT_STATED = "not stated"
 
 _MEANINGS = {
     "text": "UTF-8",

@@ -13,24 +13,15 @@ from keras_trellis.export.checks import checked
 from keras_trellis.export.standardizer import Standardizer
 from keras_trellis.serving import tokenizer
 from keras_trellis.serving.pieces import read_names
+from keras_trellis.serving.standardizer import ASCII_BLANKS, BLANKS
 
 EOS, UNKNOWN = "<eos>", "<unk>"
 
 Standardize: TypeAlias = Callable[[tf.Tensor], tf.Tensor]
 """Maps strings `[B]` to strings `[B]` in a graph: it makes text like that which a model knows."""
 
-_ASCII = r"\t\f\r \x0b"
-BLANKS = (
-    rf"{_ASCII}\x1c-\x1f\x{{85}}\x{{a0}}\x{{1680}}\x{{2000}}-\x{{200a}}"
-    r"\x{2028}\x{2029}\x{202f}\x{205f}\x{3000}"
-)
-"""The white space of Python's `str.split` but the line break, as in a character class of RE2.
-
-RE2's own class has ASCII alone; a server must split as training did.
-"""
-
 # `tf.strings.split` splits at ASCII's white space, of which these are the rest.
-_OTHER_BLANKS = f"[{BLANKS.removeprefix(_ASCII)}]"
+_OTHER_BLANKS = f"[{BLANKS.removeprefix(ASCII_BLANKS)}]"
 
 
 class Encoded(NamedTuple):

@@ -42,6 +42,7 @@ from keras_trellis.serving.schema import (
 )
 
 NAME = "manifest.json"
+NOT_STATED = "not stated"  # of a fact that a model card should have
 FORMAT = 2
 _WITHOUT_CHECKSUM = 1
 Parsed = TypeVar("Parsed")

@@ -13,6 +13,8 @@ _ROUNDS = 10
 _MULTIPLIERS = np.array([0xD2511F53, 0xCD9E8D57], np.uint64)
 _INCREMENTS = np.array([0x9E3779B9, 0xBB67AE85], np.uint32)
 _WORDS = 4  # of a block
+# With this key TensorFlow makes a key and the first counter of a seed.
+_SEED_KEY = np.array([0x3EC8F720, 0x02461E29], np.uint32)
 # Where the halves of a product stand, read as two words.
 _LOW, _HIGH = (0, 1) if sys.byteorder == "little" else (1, 0)
 
@@ -69,6 +71,23 @@ def bits(seeds: np.ndarray, numbers: np.ndarray, count: int) -> np.ndarray:
     key = np.stack([words[:, _LOW], words[:, _HIGH]])[..., None]
     found = _blocks(first, np.zeros_like(first), key)
     return found.reshape(rows, -1)[:, :count]
+
+
+def stateless_bits(count: int, seed: tuple[int, int]) -> np.ndarray:
+    """Returns the uint32 numbers `[count]` of `tf.random.stateless_uniform`, `alg="philox"`.
+
+    Args:
+        count: how many, less than 2^34.
+        seed: two integers of 64 bits.
+    """
+    words = np.array(seed, np.int64)[:, None].view(np.uint32)
+    counter = words[:, [_LOW, _HIGH]].reshape(_WORDS)
+    mixed = philox(counter, _SEED_KEY)
+    counters = np.zeros([-(-count // _WORDS), _WORDS], np.uint32)
+    counters[:, 0] = np.arange(len(counters))
+    counters[:, 2:] = mixed[2:]
+    keys = np.broadcast_to(mixed[:2], [len(counters), 2])
+    return philox(counters, keys).reshape(-1)[:count]
 
 
 def gumbel(seeds: np.ndarray, numbers: np.ndarray, count: int) -> np.ndarray:

@@ -15,7 +15,9 @@ from trainers.tasks import config
 from trainers.tasks.names import flatten
 
 HOWTO = ROOT / "docs" / "howto"
-COMMAND = re.compile(r"^(?:\$ )?\.venv/bin/python -m (trainers\..*)$", re.MULTILINE)
+COMMAND = re.compile(
+    r"^(?:\$ )?\.(?:venv|jax)/bin/python -m (trainers\..*)$", re.MULTILINE
+)
 SERVER = re.compile(r"^.*served/bin/keras-trellis (serve .*)$", re.MULTILINE)
 # What a command may ask for before it begins: a file of values.
 FILES = ("FILE", "FOLDER/best.json")

@@ -102,7 +102,7 @@ def test_a_command_and_its_preset_exist(command):
     module, flags = parsed(command)
     assert importlib.util.find_spec(module)
     if "task" in flags:
-        assert module in (registry.get(flags["task"]).program, "benchmarks.paper")
+        assert module in (registry.get(flags["task"]).program, "trainers.reproduce")
         schema.check(config_of(flags))
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import keras
-import tensorflow as tf
+from keras import ops
 
 from keras_trellis.core import masks, schedule
 from keras_trellis.core.convolution import (
@@ -215,7 +215,7 @@ class CausalLayer(SequenceLayer):
             grids = self._grids(num_outputs, sequences.shape[1])
             if grids:
                 return self._run_on(grids, sequences, training), (), None
-        state = state or tuple(self.get_initial_state(tf.shape(sequences)[0]))
+        state = state or tuple(self.get_initial_state(ops.shape(sequences)[0]))
         outputs, state = self._run(sequences, state, None, mask, training)
         return last_steps(outputs, num_outputs), state, None
 
@@ -266,13 +266,15 @@ class CausalLayer(SequenceLayer):
         """Runs the blocks; a masked step has the output before it, first of all `before`."""
         plan = masks.packing(mask)
         outputs = self.drop(masks.pack(sequences, plan), training=training)
-        last, present, *flat = (tf.cast(tensor, self.compute_dtype) for tensor in cache)
+        last, present, *flat = (
+            ops.cast(tensor, self.compute_dtype) for tensor in cache
+        )
         # Steps that packing moved to the end count as valid: no valid step reads them.
-        new = tf.ones_like(outputs[..., :1])
+        new = ops.ones_like(outputs[..., :1])
         presents = pad_left(present[..., None], new)
         after = [masks.last_valid_steps(presents, self._width, plan)]
         # A past may have no step, so that -1 would tell nothing.
-        rows = tf.shape(outputs)[0]
+        rows, *_ = ops.shape(outputs)
         for block, pasts in self._with_pasts(flat, rows):
             outputs, padded = block(outputs, pasts, present > 0, training=training)
             for past, steps in zip(pasts, padded, strict=True):
@@ -280,7 +282,7 @@ class CausalLayer(SequenceLayer):
         (final,) = masks.last_valid((outputs,), plan, (last,))
         sizes = self.state_units[1:]
         flat = [
-            tf.reshape(tensor, [rows, size])
+            ops.reshape(tensor, [rows, size])
             for tensor, size in zip(after, sizes, strict=True)
         ]
         return masks.unpack(outputs, plan, before), (final, *flat)
@@ -293,5 +295,5 @@ class CausalLayer(SequenceLayer):
         for block in self.blocks:
             pasts = []
             for shape in block.pasts:
-                pasts.append(tf.reshape(ahead.pop(0), [rows, *shape]))
+                pasts.append(ops.reshape(ahead.pop(0), [rows, *shape]))
             yield block, pasts

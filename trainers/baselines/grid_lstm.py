@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import keras
-import tensorflow as tf
+from keras import ops
 
 from keras_trellis import arguments
 from keras_trellis.types import Tensor
@@ -71,20 +71,20 @@ class GridLSTMCell(keras.layers.Layer):
         self, inputs: Tensor, states: Sequence[Tensor]
     ) -> tuple[Tensor, list[Tensor]]:
         """Returns h_depth of the highest block, and the states along time."""
-        entering = tf.matmul(inputs, self.input_kernel) + self.input_bias
-        hidden_depth, memory_depth = tf.split(entering, 2, axis=-1)
+        entering = ops.matmul(inputs, self.input_kernel) + self.input_bias
+        hidden_depth, memory_depth = ops.split(entering, 2, axis=-1)
         hiddens = []
         memories = []
         blocks = map(self._by_block, states)
         for hidden, memory in zip(*blocks, strict=True):
-            both = tf.concat([hidden, hidden_depth], -1)
+            both = ops.concatenate([hidden, hidden_depth], -1)
             hidden, memory = _lstm(both, memory, self.time_kernel, self.time_bias)
             hidden_depth, memory_depth = _lstm(
                 both, memory_depth, self.depth_kernel, self.depth_bias
             )
             hiddens.append(hidden)
             memories.append(memory)
-        after = [tf.concat(hiddens, -1), tf.concat(memories, -1)]
+        after = [ops.concatenate(hiddens, -1), ops.concatenate(memories, -1)]
         return hidden_depth, after
 
     def get_config(self) -> dict[str, Any]:
@@ -97,7 +97,7 @@ class GridLSTMCell(keras.layers.Layer):
         return super().get_config() | own
 
     def _by_block(self, state: Tensor) -> list[Tensor]:
-        return tf.split(state, self.depth, axis=-1)
+        return ops.split(state, self.depth, axis=-1)
 
     def _kernel(self, name: str, shape: tuple[int, int]) -> keras.Variable:
         initializer = self.kernel_initializer.clone()
@@ -105,7 +105,7 @@ class GridLSTMCell(keras.layers.Layer):
 
     def _bias(self, name: str, blocks: Sequence[float]) -> keras.Variable:
         def first(shape: Any, dtype: Any = None) -> Tensor:
-            return tf.repeat(tf.constant(blocks, dtype), self.units)
+            return ops.repeat(ops.convert_to_tensor(blocks, dtype), self.units)
 
         shape = (len(blocks) * self.units,)
         return self.add_weight(name=name, shape=shape, initializer=first)
@@ -115,10 +115,10 @@ def _lstm(
     both: Tensor, memory: Tensor, kernel: Any, bias: Any
 ) -> tuple[Tensor, Tensor]:
     """Returns h' and m' along one axis."""
-    blocks = tf.matmul(both, kernel) + bias
-    write, keep, candidate, read = tf.split(blocks, 4, axis=-1)
-    carried = tf.sigmoid(keep) * memory
-    written = tf.sigmoid(write) * tf.tanh(candidate)
+    blocks = ops.matmul(both, kernel) + bias
+    write, keep, candidate, read = ops.split(blocks, 4, axis=-1)
+    carried = ops.sigmoid(keep) * memory
+    written = ops.sigmoid(write) * ops.tanh(candidate)
     memory = carried + written
-    hidden = tf.tanh(tf.sigmoid(read) * memory)
+    hidden = ops.tanh(ops.sigmoid(read) * memory)
     return hidden, memory

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import keras
-import tensorflow as tf
+from keras import ops
 
 from keras_trellis.core import schedule
 from keras_trellis.core.convolution import (
@@ -128,7 +128,7 @@ class TemporalBlock(DroppingBlock):
         return grids[::-1]
 
     def _activated(self, convolved: Tensor, training: bool) -> Tensor:
-        return self.drop(tf.nn.relu(convolved), training=training)
+        return self.drop(ops.relu(convolved), training=training)
 
     def _joined(self, hidden: Tensor, sequences: Tensor) -> Tensor:
         """Returns the block's outputs, of those of its convolutions and of its inputs."""
@@ -136,7 +136,7 @@ class TemporalBlock(DroppingBlock):
         shortcut = sequences
         if self._widens:
             shortcut = self._convolve(-1, sequences, 1, 0)
-        return tf.nn.relu(hidden + shortcut)
+        return ops.relu(hidden + shortcut)
 
     def _convolve(
         self, place: int, padded: Tensor, dilation: int, width: int
@@ -154,11 +154,11 @@ class TemporalBlock(DroppingBlock):
             return causal_convolution(padded, kernel, dilation, width, cut) + bias
         # Forwards and backwards it takes a fifth of the time of joined taps of which half are kept.
         padded = take_steps(padded, Steps(cut.begin, 1))
-        return tf.nn.conv1d(padded, kernel, cut.every, "VALID") + bias
+        return ops.conv(padded, kernel, cut.every, "valid") + bias
 
     def _weights(self, place: int, like: Tensor) -> tuple[Tensor, Tensor]:
-        kernel = tf.cast(self.kernels[place], like.dtype)
-        bias = tf.cast(self.biases[place], like.dtype)
+        kernel = ops.cast(self.kernels[place], like.dtype)
+        bias = ops.cast(self.biases[place], like.dtype)
         return kernel, bias
 
     def get_config(self) -> dict[str, Any]:

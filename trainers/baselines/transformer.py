@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from typing import Any
 
 import keras
-import tensorflow as tf
+from keras import ops
 
+from keras_trellis.backend import current as backend
 from keras_trellis.core.convolution import pad_left, time_steps
 from keras_trellis.types import Tensor
 from trainers.baselines.causal import Block, DroppingBlock
@@ -98,25 +99,25 @@ class AttentionBlock(DroppingBlock):
     ) -> Tensor:
         """Returns what n queries find among W + n keys, `[B, n, heads * head_units]`."""
         steps = time_steps(queries)
-        places = self.reach + tf.range(steps)
-        distance = places[:, None] - tf.range(self.reach + steps)
+        places = self.reach + ops.arange(steps)
+        distance = places[:, None] - ops.arange(self.reach + steps)
         within = (distance >= 0) & (distance < self.context)
-        now = tf.ones([tf.shape(valid)[0], steps], tf.bool)
-        there = tf.concat([valid, now], axis=1)
+        now = ops.ones([ops.shape(valid)[0], steps], "bool")
+        there = ops.concatenate([valid, now], axis=1)
         # The mask leaves out the distances that the table does not have.
-        index = tf.clip_by_value(distance, 0, self.reach)
-        distances = tf.cast(self.distances, queries.dtype)
-        bias = tf.gather(distances, index, axis=1)
-        attended = keras.ops.dot_product_attention(
+        index = ops.clip(distance, 0, self.reach)
+        distances = ops.cast(self.distances, queries.dtype)
+        bias = backend.take(distances, index, axis=1)
+        attended = ops.dot_product_attention(
             *(self._heads(tensor) for tensor in (queries, keys, values)),
             bias=bias[None],
             mask=within & there[:, None, None],
         )
-        return tf.reshape(attended, tf.shape(queries))
+        return ops.reshape(attended, ops.shape(queries))
 
     def _heads(self, channels: Tensor) -> Tensor:
-        rows, steps = tf.unstack(tf.shape(channels)[:2])
-        return tf.reshape(channels, [rows, steps, self.heads, self.head_units])
+        rows, steps, _ = ops.shape(channels)
+        return ops.reshape(channels, [rows, steps, self.heads, self.head_units])
 
     def get_config(self) -> dict[str, Any]:
         """Returns the constructor's arguments."""

@@ -32,15 +32,25 @@ def import_tensorflow() -> None:
         tensorflow.config.list_physical_devices()
 
 
-def check_backend() -> None:
-    """Exits with a line if Keras runs on another backend than TensorFlow."""
-    keras = importlib.import_module("keras")
-    name = keras.backend.backend()
-    if name != "tensorflow":
+_REASONS = {
+    "tensorflow": "the trainers: they train with `tf.distribute` and export SavedModels",
+    "jax": "trainers.reproduce, which needs no TensorFlow",
+}
+
+
+def check_backend(expected: str = "tensorflow") -> None:
+    """Exits with a line if Keras runs on another backend than `expected`, or JAX is missing."""
+    try:
+        name = importlib.import_module("keras").backend.backend()
+    except ModuleNotFoundError as error:
+        if expected != "jax" or error.name != "jax":
+            raise
+        print(f"error: trainers.reproduce needs JAX: {error}", file=sys.stderr)
+        sys.exit(2)
+    if name != expected:
         print(
-            "error: KERAS_BACKEND must be tensorflow for the trainers: they train with "
-            f"`tf.distribute` and export SavedModels. Received: {name}. Unset it, or correct "
-            '"backend" in ~/.keras/keras.json',
+            f"error: KERAS_BACKEND must be {expected} for {_REASONS[expected]}. "
+            f'Received: {name}. Unset it, or correct "backend" in ~/.keras/keras.json',
             file=sys.stderr,
         )
         sys.exit(2)

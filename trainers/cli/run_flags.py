@@ -10,7 +10,6 @@ from etils import epath
 from trainers.cli import command, config_flags, task_flags
 from trainers.data.stores import to_path
 from trainers.tasks import registry
-from trainers.training import runs
 
 FLAGS = flags.FLAGS
 
@@ -40,6 +39,8 @@ def trained_run() -> tuple[epath.Path, ml_collections.ConfigDict]:
         WorkdirError: the folder has no run.
         ValueError: `--task` or `--preset` differs from the run's.
     """
+    from trainers.training import runs  # it needs TensorFlow
+
     path = workdir()
     config = runs.load_config(path)
     for name in ("task", "preset"):

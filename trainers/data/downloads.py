@@ -5,50 +5,7 @@ import threading
 import urllib.request
 from collections.abc import Iterable, Iterator
 
-import tensorflow_datasets as tfds
-from absl import logging
-
 _PROBE_SECONDS = 10
-
-
-@contextlib.contextmanager
-def quiet() -> Iterator[None]:
-    """Silences tensorflow-datasets, which logs every file that it touches."""
-    verbosity = logging.get_verbosity()
-    logging.set_verbosity(min(verbosity, logging.WARNING))
-    try:
-        yield
-    finally:
-        logging.set_verbosity(verbosity)
-
-
-def prepare(
-    builder: tfds.core.DatasetBuilder,
-    what: str,
-    url: str,
-    files: Iterable[str],
-    instead: str,
-) -> None:
-    """Downloads and prepares a data set by tensorflow-datasets, unless that has been done.
-
-    Args:
-        builder: the data set's builder, which knows the checksums of its files.
-        what: as in `attempt`, like the other arguments.
-        url: one of the files that it downloads.
-        files: the names of its files.
-        instead: what needs no download.
-
-    Raises:
-        OSError: the download failed.
-    """
-    if builder.data_path.exists():
-        return
-    tfds.disable_progress_bar()
-    config = tfds.download.DownloadConfig(
-        try_download_gcs=False, force_checksums_validation=True
-    )
-    with attempt(what, url, files, instead):
-        builder.download_and_prepare(download_config=config)
 
 
 def _probe(url: str) -> None:

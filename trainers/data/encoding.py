@@ -20,15 +20,13 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import IO, Any
 
 import numpy as np
-import tensorflow as tf
 from absl import logging
 from etils import epath
 
-from keras_trellis.export.tokenizer import split_words
 from trainers.data import files, pieces
 from trainers.data.pieces import PieceVocabulary
 from trainers.data.text import check, read_blocks, sha256
-from trainers.data.tokens import Tokens
+from trainers.data.tokens import Tokens, split_words
 from trainers.data.vocabulary import EOS, UNKNOWN, UnknownTokenError, Vocabulary
 
 SPLITS = ("train", "validation", "test")
@@ -254,16 +252,19 @@ def _blocks(source: Source, split: str, doing: str) -> Iterator[bytes]:
 
 
 def _decoded(source: Source, split: str, doing: str) -> Iterator[str]:
-    return (block.decode() for block in _blocks(source, split, doing))
+    # A byte of a raw text is the character of Latin-1 that has its number.
+    form = "latin-1" if source.raw else "utf-8"
+    return (block.decode(form) for block in _blocks(source, split, doing))
 
 
 def _distinct(
     source: Source, split: str, doing: str
 ) -> Iterator[tuple[list[str], np.ndarray]]:
     """Yields the distinct words of each block of a text, and for each token its word's index."""
-    for block in _blocks(source, split, doing):
-        words, places = tf.unique(source.tokens(tf.constant([block])).flat_values)
-        yield [word.decode() for word in words.numpy().tolist()], places.numpy()
+    for text in _decoded(source, split, doing):
+        words: dict[str, int] = {}
+        places = [words.setdefault(word, len(words)) for word in source.tokens(text)]
+        yield list(words), np.array(places, np.int64)
 
 
 def _ids(source: Source, split: str, vocabulary: Vocabulary) -> Iterator[np.ndarray]:

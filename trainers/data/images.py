@@ -6,24 +6,22 @@ SVHN     73,257 + 26,032 digits of house numbers, 32 x 32 pixels, three channels
 
 tensorflow-datasets downloads and prepares them, or this module reads the published files in
 `data_dir`. The arrays are the same, in the order of the files. tensorflow-datasets itself shuffles
-while it writes, and cannot read a user's files. Hence the builders and readers here.
+while it writes, and cannot read a user's files. Hence the readers here, and the builders of
+`trainers.data.prepared`.
 """
 
 import dataclasses
-import functools
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-import tensorflow as tf
-import tensorflow_datasets as tfds
 from absl import logging
 from etils import epath
+from keras import ops
 
-from trainers.data import downloads, files, image_files
+from keras_trellis.types import Tensor
+from trainers.data import files, image_files
 from trainers.data.image_files import SPLITS, Images
-
-_BATCH = 1000  # images, in reading what tensorflow-datasets has prepared
 
 
 @dataclasses.dataclass(frozen=True)
@@ -41,35 +39,6 @@ class ImageSet:
     classes: tuple[str, ...]
 
 
-class _InOrder:
-    """Makes tensorflow-datasets keep the order of the files."""
-
-    def _info(self) -> tfds.core.DatasetInfo:
-        features = super()._info().features  # type: ignore[misc]
-        return tfds.core.DatasetInfo(
-            builder=self, features=features, disable_shuffling=True
-        )
-
-
-def _in_order(name: str, published: str) -> Callable[..., tfds.core.DatasetBuilder]:
-    """Returns what makes a builder of tensorflow-datasets that keeps the order of the files.
-
-    It looks the published builder up when it is first called: that imports all builders of images,
-    which no other task needs.
-
-    Args:
-        name: of the builder's class, which names its folder.
-        published: the data set's name.
-    """
-
-    @functools.cache
-    def find() -> Any:
-        builder = tfds.builder_cls(published)
-        return type(name, (_InOrder, builder), {"url_infos": builder.url_infos})
-
-    return lambda **arguments: find()(**arguments)
-
-
 class ImageSource(NamedTuple):
     """A source of images.
 
@@ -79,8 +48,8 @@ class ImageSource(NamedTuple):
         classes: the name of each class.
         shape: the shape of an image before it is read pixel by pixel: height and width, and
             channels if there are several.
-        builder: returns the builder for tensorflow-datasets; takes its arguments. None: the images
-            cannot be downloaded.
+        published: the name that tensorflow-datasets has for the images. None: they cannot be
+            downloaded.
         files: the names of the published files.
         sizes: the published number of images of each split; None: nobody has published one.
         mean: what is subtracted from values that go from 0 to 1, as by the authors' script.
@@ -91,7 +60,7 @@ class ImageSource(NamedTuple):
     read: Callable[[epath.PathLike], dict[str, Images]]
     classes: tuple[str, ...]
     shape: tuple[int, ...]
-    builder: Callable[..., tfds.core.DatasetBuilder] | None = None
+    published: str | None = None
     files: tuple[str, ...] = ()
     sizes: dict[str, int] | None = None
     mean: float = 0.5
@@ -109,7 +78,7 @@ MNIST = ImageSource(
     image_files.read_mnist,
     tuple("0123456789"),
     (28, 28),
-    _in_order("MnistInOrder", "mnist"),
+    "mnist",
     tuple(f"{name}.gz" for pair in image_files.MNIST_FILES.values() for name in pair),
     {"train": 60_000, "test": 10_000},
     mean=0.1307,
@@ -121,7 +90,7 @@ CIFAR10 = ImageSource(
     image_files.read_cifar10,
     tuple("airplane automobile bird cat deer dog frog horse ship truck".split()),
     (32, 32, 3),
-    _in_order("Cifar10InOrder", "cifar10"),
+    "cifar10",
     tuple(name for names in image_files.CIFAR10_FILES.values() for name in names),
     {"train": 50_000, "test": 10_000},
 )
@@ -131,7 +100,7 @@ SVHN = ImageSource(
     image_files.read_svhn,
     tuple("0123456789"),
     (32, 32, 3),
-    _in_order("SvhnInOrder", "svhn_cropped"),
+    "svhn_cropped",
     tuple(image_files.SVHN_FILES.values()),
     {"train": 73_257, "test": 26_032},
 )
@@ -158,9 +127,8 @@ def load(
         parts = source.read(data_dir)
         for split in SPLITS:
             _check(source, split, parts[split])
-    elif source.builder is not None:
-        cache = files.cache_folder(cache_dir)
-        parts = _prepared(source, source.builder, cache)
+    elif source.published is not None:
+        parts = _prepared(source, source.published, files.cache_folder(cache_dir))
     else:
         raise ValueError(
             f"--data_dir must be the folder with the files of {source.title}, which cannot be "
@@ -190,7 +158,7 @@ def _check(source: ImageSource, split: str, content: Images) -> None:
         )
 
 
-def normalise(source: ImageSource, pixels: np.ndarray | tf.Tensor) -> tf.Tensor:
+def normalise(source: ImageSource, pixels: Tensor) -> Tensor:
     """Returns pixels as the authors' script feeds them to the network, float32.
 
     That is (pixel / 255 - mean) / deviation, by the data set's mean and deviation.
@@ -199,10 +167,10 @@ def normalise(source: ImageSource, pixels: np.ndarray | tf.Tensor) -> tf.Tensor:
         source: whose pixels.
         pixels: from 0 to 255, of any shape.
     """
-    return (tf.cast(pixels, tf.float32) / 255 - source.mean) / source.deviation
+    return (ops.cast(pixels, "float32") / 255 - source.mean) / source.deviation
 
 
-def as_sequences(source: ImageSource, pictures: tf.Tensor) -> tf.Tensor:
+def as_sequences(source: ImageSource, pictures: Tensor) -> Tensor:
     """Returns images `[B, *shape]` as the network reads them, row by row: `[B, T, p]` float32.
 
     Args:
@@ -210,9 +178,8 @@ def as_sequences(source: ImageSource, pictures: tf.Tensor) -> tf.Tensor:
         pictures: from 0 to 255.
     """
     _, channels = source.sequence_shape
-    return normalise(
-        source, tf.reshape(pictures, [tf.shape(pictures)[0], -1, channels])
-    )
+    rows, *_ = ops.shape(pictures)
+    return normalise(source, ops.reshape(pictures, [rows, -1, channels]))
 
 
 def split(images: Images, validation: int, seed: int) -> tuple[Images, Images]:
@@ -244,27 +211,17 @@ def split(images: Images, validation: int, seed: int) -> tuple[Images, Images]:
 
 
 def _prepared(
-    source: ImageSource,
-    make_builder: Callable[..., tfds.core.DatasetBuilder],
-    cache: epath.Path,
+    source: ImageSource, published: str, cache: epath.Path
 ) -> dict[str, Images]:
-    with downloads.quiet():
-        builder = make_builder(data_dir=cache / "tensorflow_datasets")
+    # It needs tensorflow-datasets.
+    from trainers.data import prepared
+
+    with prepared.quiet():
+        builder = prepared.in_order(published)(data_dir=cache / "tensorflow_datasets")
         url = next(iter(builder.url_infos))
         instead = "what needs no download: --task=copy_memory or --task=adding"
-        downloads.prepare(builder, source.title, url, source.files, instead)
-        return {split: _examples(builder, split) for split in SPLITS}
-
-
-def _examples(builder: tfds.core.DatasetBuilder, split: str) -> Images:
-    batches = list(tfds.as_numpy(builder.as_dataset(split=split).batch(_BATCH)))
-    pixels, labels = (
-        np.concatenate([batch[feature] for batch in batches])
-        for feature in ("image", "label")
-    )
-    return Images(
-        pixels.reshape(len(pixels), -1, pixels.shape[-1]), labels.astype(np.int32)
-    )
+        prepared.prepare(builder, source.title, url, source.files, instead)
+        return {split: prepared.images(builder, split) for split in SPLITS}
 
 
 def _warn_if_partial(source: ImageSource, sizes: dict[str, int]) -> None:

@@ -14,8 +14,6 @@ import re
 from collections.abc import Callable
 from typing import NamedTuple
 
-import tensorflow as tf
-
 from trainers.data import tokens
 
 _UNDERLINE = re.compile(r"^\s*([^\w\s])\1{3,}\s*$", re.MULTILINE)
@@ -85,9 +83,7 @@ def _prepared(topics: dict[str, str]) -> dict[str, list[Paragraph]]:
 
 def _lines(paragraphs: list[str]) -> list[str]:
     """Returns paragraphs as lines of the corpus's words."""
-    words = tf.strings.split(tokens.pydoc(tf.constant(paragraphs)))
-    lines = tf.strings.reduce_join(words, axis=-1, separator=" ")
-    return [line.decode() for line in lines.numpy().tolist()]
+    return [" ".join(tokens.pydoc.apply(text).split()) for text in paragraphs]
 
 
 def _split(prepared: dict[str, list[Paragraph]]) -> dict[str, list[Paragraph]]:

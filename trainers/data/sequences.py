@@ -9,13 +9,14 @@ import functools
 import hashlib
 import itertools
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
-import tensorflow as tf
 from etils import epath
+from keras import ops
 
-from trainers.data import images, shuffling
-from trainers.data.algorithms import Algorithm
+from keras_trellis.types import Tensor
+from trainers.data import images
 from trainers.data.long_memory import Examples
 
 SPLITS = ("train", "validation", "test")
@@ -39,7 +40,7 @@ class SequenceData:
     train: Examples
     validation: Examples
     test: Examples
-    normalise: Callable[[tf.Tensor], tf.Tensor]
+    normalise: Callable[[Tensor], Tensor]
     outputs: int
     classes: tuple[str, ...] = ()
     permutation: tuple[int, ...] | None = None
@@ -55,11 +56,11 @@ class SequenceData:
         """The same in words."""
         return f"{self.count:,} training sequences"
 
-    def batches(
-        self, batch_size: int, seed: int, epochs: int, first_step: int
-    ) -> tf.data.Dataset:
-        """Returns the batches of a run; see `shuffling.batches_dataset`."""
-        return shuffling.batches_dataset(
+    def batches(self, batch_size: int, seed: int, epochs: int, first_step: int) -> Any:
+        """Returns the batches of a run; see `datasets.batches_dataset`."""
+        from trainers.data import datasets  # it needs TensorFlow
+
+        return datasets.batches_dataset(
             *self.train,
             batch_size=batch_size,
             seed=seed,
@@ -70,44 +71,6 @@ class SequenceData:
     def checksums(self) -> dict[str, str]:
         """Returns the SHA-256 of each split's inputs and targets."""
         return {split: _checksum(getattr(self, split)) for split in SPLITS}
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class StreamedData(SequenceData):
-    """Training examples that no run reads twice; `train` has none of them, only their shapes.
-
-    Attributes:
-        draw: takes places in the order of examples, int64 `[B]`.
-        first: the place of the first training example; those that are held out come before.
-        epoch_examples: the number of training examples of an epoch.
-    """
-
-    draw: Callable[[tf.Tensor], tuple[tf.Tensor, tf.Tensor]]
-    first: int
-    epoch_examples: int
-
-    @property
-    def count(self) -> int:
-        """The number of training examples of an epoch."""
-        return self.epoch_examples
-
-    @property
-    def summary(self) -> str:
-        """The same in words."""
-        return f"{self.count:,} new training sequences an epoch"
-
-    def batches(
-        self, batch_size: int, seed: int, epochs: int, first_step: int
-    ) -> tf.data.Dataset:
-        """Returns the batches of a run; the seed has determined the order already."""
-        steps = epochs * shuffling.steps_per_epoch(self.epoch_examples, batch_size)
-        within = tf.range(batch_size, dtype="int64")
-
-        def batch(step: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-            return self.draw(self.first + step * batch_size + within)
-
-        chosen = tf.data.Dataset.range(first_step, steps)
-        return chosen.map(batch).prefetch(tf.data.AUTOTUNE)
 
 
 def from_images(
@@ -170,43 +133,12 @@ def generated(
     seeds = np.random.SeedSequence(seed).spawn(len(SPLITS))
     generators = map(np.random.default_rng, seeds)
     train, validation, test = map(draw, lengths, itertools.repeat(steps), generators)
-    return SequenceData(
-        train, validation, test, lambda x: tf.cast(x, tf.float32), outputs
-    )
+    return SequenceData(train, validation, test, as_floats, outputs)
 
 
-def streamed(algorithm: Algorithm, lengths: Sequence[int], seed: int) -> StreamedData:
-    """Draws the held-out examples of an algorithm, and makes its training examples ready.
-
-    Validation and test examples are the first in the seed's order, the training examples follow.
-
-    Args:
-        algorithm: what is learned.
-        lengths: how many training examples an epoch has, and how many examples the other splits.
-        seed: the seed of the order.
-    """
-    epoch, validation, test = lengths
-
-    def draw(places: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        inputs, answers = algorithm.at(places, seed)
-        return tf.one_hot(inputs, algorithm.kinds, dtype="uint8"), answers
-
-    def between(start: int, end: int) -> Examples:
-        arrays = draw(tf.range(start, end, dtype="int64"))
-        return Examples(*(array.numpy() for array in arrays))
-
-    first = validation + test
-    return StreamedData(
-        between(0, 0),
-        between(0, validation),
-        between(validation, first),
-        lambda x: tf.cast(x, tf.float32),
-        algorithm.kinds,
-        answer=algorithm.answer,
-        draw=draw,
-        first=first,
-        epoch_examples=epoch,
-    )
+def as_floats(inputs: Tensor) -> Tensor:
+    """Returns inputs that need no other change as float32."""
+    return ops.cast(inputs, "float32")
 
 
 def _checksum(examples: Examples) -> str:

@@ -5,24 +5,20 @@ The training step alone determines its window. So a run that goes on needs no sa
 
 import dataclasses
 import functools
-from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
-import tensorflow as tf
 
-_ALIGNMENT = 64  # bytes; TensorFlow shares memory that is so aligned
+from trainers.data import shuffling
+
 # The recipe of Merity et al. 2018 (salesforce/awd-lstm-lm) draws the lengths of windows.
 _HALVED = 0.05  # the probability that a window is about half as long
 _DEVIATION = 5.0
 _LEAST = 5
 
-Bounds = Callable[[tf.Tensor], tuple[tf.Tensor, tf.Tensor]]
-"""From a step of a run to its window's range [start, stop) of inputs, in TensorFlow."""
-
 
 class AnyWindows(Protocol):
-    """What `windows_dataset` cuts.
+    """What streams are cut in.
 
     Attributes:
         count: the number of windows in one pass.
@@ -32,8 +28,14 @@ class AnyWindows(Protocol):
     def count(self) -> int:
         """The number of windows in one pass."""
 
-    def step_bounds(self) -> Bounds:
-        """Returns the function from a step of the run to its window."""
+    def every(self, epochs: int) -> np.ndarray:
+        """Returns the range [start, stop) of inputs of each step, `[N, 2]`.
+
+        Step n of a run has entry n mod N.
+
+        Args:
+            epochs: passes over the streams in the whole run.
+        """
 
 
 def contiguous_streams(ids: np.ndarray, batch_size: int) -> np.ndarray:
@@ -83,16 +85,9 @@ class Windows:
         start = index * self.stride
         return start, min(start + self.window, self.length - 1)
 
-    def step_bounds(self) -> Bounds:
-        """Returns the function from a step of the run to its window."""
-        every = [self.bounds(index) for index in range(self.count)]
-        table = tf.constant(every, "int64")
-
-        def bounds(step: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-            start, stop = tf.unstack(table[step % self.count])
-            return start, stop
-
-        return bounds
+    def every(self, epochs: int) -> np.ndarray:
+        """Returns the bounds of all windows of a pass; see `AnyWindows`."""
+        return np.array([self.bounds(index) for index in range(self.count)])
 
     def select(self, streams: np.ndarray, index: int) -> tuple[np.ndarray, np.ndarray]:
         """Returns a window's part of streams `[B, N]`: its ids and targets, each `[B, T]`."""
@@ -137,73 +132,12 @@ class DrawnWindows:
         """The number of windows, one for each training step of an epoch."""
         return len(self.lengths)
 
-    def step_bounds(self) -> Bounds:
-        """Returns the function from a step of the run to its window."""
-        lengths = tf.constant(self.lengths)
-
-        def bounds(step: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-            ordered = self._ordered(lengths, step // self.count)
-            index = step % self.count
-            stop = tf.cumsum(ordered)[index]
-            return stop - ordered[index], stop
-
-        return bounds
+    def every(self, epochs: int) -> np.ndarray:
+        """Returns the bounds of the windows of all epochs; see `AnyWindows`."""
+        return np.concatenate([self.epoch_bounds(epoch) for epoch in range(epochs)])
 
     def epoch_bounds(self, epoch: int) -> np.ndarray:
         """Returns the ranges [start, stop) of the windows of an epoch from 0 on, `[count, 2]`."""
-        ordered = self._ordered(self.lengths, tf.constant(epoch, "int64")).numpy()
+        ordered = self.lengths[shuffling.order(self.count, self.seed, epoch)]
         stops = np.cumsum(ordered)
         return np.stack([stops - ordered, stops], axis=-1)
-
-    def _ordered(self, lengths: Any, epoch: tf.Tensor) -> tf.Tensor:
-        """Returns the lengths in the order of an epoch."""
-        seeds = tf.stack([self.seed, epoch])
-        draws = tf.random.stateless_uniform(
-            [self.count], seeds, dtype="float64", alg="philox"
-        )
-        return tf.gather(lengths, tf.argsort(draws, stable=True))
-
-
-def windows_dataset(
-    streams: np.ndarray, windows: AnyWindows, *, epochs: int = 1, first_step: int = 0
-) -> tf.data.Dataset:
-    """Returns the batches of a run, from any global training step to its end.
-
-    Args:
-        streams: token ids `[B, N]`, int32. Ids mapped from a file stay there; a window reads only
-            its own.
-        windows: the windows over them.
-        epochs: passes over the streams in the whole run.
-        first_step: the global step of the first batch, from 0 to epochs * windows.count.
-
-    Returns:
-        a prefetching dataset of known cardinality, of (ids, targets), each `[B, T]` int32. T is the
-        length of the window.
-    """
-    # Cut in TensorFlow, so that the thread that prefetches never waits for Python. Cut from a
-    # variable: a data set takes its handle, but would copy a tensor.
-    with tf.device("CPU:0"):
-        ids = tf.Variable(_tensor(streams), trainable=False)
-        bounds = windows.step_bounds()
-
-    def batch(step: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        start, stop = bounds(step)
-        return ids[:, start:stop], ids[:, start + 1 : stop + 1]
-
-    steps = tf.data.Dataset.range(first_step, epochs * windows.count)
-    return steps.map(batch).prefetch(tf.data.AUTOTUNE)
-
-
-def _tensor(streams: np.ndarray) -> tf.Tensor:
-    """Returns streams as a tensor; those mapped from a file share its memory."""
-    mapped: Any = streams
-    while isinstance(mapped.base, np.memmap):
-        mapped = mapped.base
-    path = getattr(mapped, "filename", None)
-    address = streams.ctypes.data
-    if path is None or address % _ALIGNMENT or not streams.flags.c_contiguous:
-        return tf.constant(streams, "int32")
-    # DLPack refuses read-only memory. So map a private copy, whose changes would reach no file.
-    offset = mapped.offset + address - mapped.ctypes.data
-    writable = np.memmap(path, streams.dtype, "c", offset, streams.shape)
-    return tf.cast(tf.experimental.dlpack.from_dlpack(writable.__dlpack__()), "int32")

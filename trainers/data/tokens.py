@@ -1,6 +1,6 @@
-"""Text to tokens, in the TensorFlow graph: one definition for training and for exported models.
+"""Text to tokens: one definition for training and for exported models.
 
-A *standardizer* makes any text like a task's own; `keras_trellis.export.tokenizer` then cuts it.
+A *standardizer* makes any text like a task's own, which is then cut into words or characters.
 The regular expressions are RE2's. They have no back-references, so a run of punctuation takes one
 expression for each sign. They have no look-around, so white space is doubled between neighbours.
 A run of one sign is one token if the sign is in Latin-1 or in the block General Punctuation, or is
@@ -11,14 +11,12 @@ import functools
 import re
 from collections.abc import Callable
 
-import tensorflow as tf
-
-from keras_trellis.export.standardizer import Standardizer
-from keras_trellis.export.tokenizer import BLANKS, EOS
+from keras_trellis.serving.standardizer import BLANKS, Standardizer
 from trainers.data.plain import Part
+from trainers.data.vocabulary import EOS
 
-Tokens = Callable[[tf.Tensor], tf.RaggedTensor]
-"""Texts `[B]`, in UTF-8, to their tokens."""
+Tokens = Callable[[str], list[str]]
+"""A text to its tokens."""
 
 _SIGNS = map(chr, [*range(0x100), *range(0x2010, 0x205F), 0xFEFF, 0xFFFD])
 _RUNS = "|".join(
@@ -75,10 +73,14 @@ latin1 = Standardizer(("latin1",))
 """Turns each byte into the character of Latin-1 that has its number."""
 
 
-def text_tokens(tokens: Tokens, text: str) -> list[str]:
-    """Returns the tokens of one text."""
-    words = tokens(tf.constant([text])).flat_values
-    return [word.decode() for word in words.numpy().tolist()]
+def split_words(text: str) -> list[str]:
+    """Splits a text at white space; the end of each line, also of a blank one, is `<eos>`."""
+    return text.replace("\n", f" {EOS} ").split()
+
+
+def split_characters(text: str) -> list[str]:
+    """Splits a text in characters, spaces among them; the end of each line is `<eos>`."""
+    return [EOS if character == "\n" else character for character in text]
 
 
 def pydoc_parts(text: str) -> list[Part]:

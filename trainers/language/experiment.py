@@ -2,7 +2,7 @@
 
 import sys
 from collections.abc import Sequence
-from typing import Any, TypeVar
+from typing import Any
 
 import keras
 import numpy as np
@@ -10,11 +10,14 @@ from etils import epath
 from ml_collections import ConfigDict
 
 from keras_trellis import TrellisLM
-from keras_trellis.export import export_language_model, inference_model
+from keras_trellis.export import (
+    Standardizer,
+    export_language_model,
+    inference_model,
+)
 from keras_trellis.heads import MixtureOfSoftmaxes
 from trainers.data import files, terminal
 from trainers.data.pieces import PieceVocabulary
-from trainers.data.text import sha256
 from trainers.data.vocabulary import EOS, UNKNOWN, Vocabulary
 from trainers.language import (
     adaptation,
@@ -22,6 +25,8 @@ from trainers.language import (
     evaluation,
     modeling,
     models,
+    protocols,
+    texts,
     unigram,
 )
 from trainers.sequences import layer
@@ -29,12 +34,9 @@ from trainers.tasks import corpora, provenance, registry
 from trainers.tasks.task import LanguageTask
 from trainers.training import checkpoints, memory, runs
 from trainers.training.experiment import SPLITS, Check, Experiment, Scores
-from trainers.training.workdir import RESTORE, WorkdirError, read_record
+from trainers.training.workdir import WorkdirError
 
-VOCABULARY, CORPUS = "vocabulary.txt", "corpus.json"
-_CHECKSUM = "vocabulary_sha256"
 ByProtocol = dict[str, evaluation.Score]
-_Kind = TypeVar("_Kind", bound=Vocabulary)
 
 
 class LanguageExperiment(Experiment):
@@ -56,17 +58,17 @@ class LanguageExperiment(Experiment):
         path: epath.Path | None = None,
     ) -> None:
         super().__init__(config)
-        self._corpus = load_corpus(config, data_dir, path)
+        self._corpus = texts.load_corpus(config, data_dir, path)
         self._task = registry.configured(config)
         self._measure = self._task.measure
         self._compared = compared.Compared(self._task, self._corpus)
         self._words = self._corpus.vocabulary.size
         name = f"the training text ({self._corpus.labels['train']})"
-        modeling.check_training_text(name, len(self._corpus.train), config.data)
+        protocols.check_training_text(name, len(self._corpus.train), config.data)
         for split in SPLITS:
             name = f"the {split} text ({self._corpus.labels[split]})"
             tokens = len(getattr(self._corpus, split))
-            evaluation.check_text(name, tokens, config.data, config.evaluation)
+            protocols.check_text(name, tokens, config.data, config.evaluation)
 
     def need(self, config: ConfigDict) -> memory.Need:
         """Returns the memory that training on this text takes."""
@@ -101,7 +103,7 @@ class LanguageExperiment(Experiment):
 
     def keep(self, path: epath.Path) -> None:
         """Records the run's text in its folder."""
-        keep_corpus(path, self._corpus)
+        texts.keep_corpus(path, self._corpus)
 
     def introduction(self, model: keras.Model) -> str:
         """Returns a line on the text."""
@@ -114,7 +116,7 @@ class LanguageExperiment(Experiment):
         """Returns the scores of a split under both protocols."""
         evaluator = task.evaluator.with_metrics(self._task.metrics)
         scores = {}
-        for protocol in evaluation.PROTOCOLS:
+        for protocol in protocols.PROTOCOLS:
             check()
             scores[protocol] = evaluator.score(protocol, getattr(self._corpus, split))
         return self._compared.complete(split, scores)
@@ -176,7 +178,7 @@ def evaluate(
     Args:
         path: the run's folder.
         data_dir: the folder of the corpus's text files.
-        protocols: some of `evaluation.PROTOCOLS`.
+        protocols: some of `protocols.PROTOCOLS`.
         dynamic: dynamic evaluation, for one more score, "adapted"; None: without.
         cache: a continuous cache, for the same score; None: without.
 
@@ -258,12 +260,14 @@ def load_trained(path: epath.Path) -> tuple[TrellisLM, Vocabulary, ConfigDict]:
         ValueError, WorkdirError: the run has no weights, or they do not fit in memory.
     """
     config = runs.load_config(path)
-    if not files.exists(path / VOCABULARY):
+    if not files.exists(path / texts.VOCABULARY):
         raise WorkdirError(
-            f"{path} has no trained weights yet: {VOCABULARY} is missing"
+            f"{path} has no trained weights yet: {texts.VOCABULARY} is missing"
         )
     has_pieces = registry.configured(config).pieces is not None
-    vocabulary = _saved_vocabulary(path, PieceVocabulary if has_pieces else Vocabulary)
+    vocabulary = texts.saved_vocabulary(
+        path, PieceVocabulary if has_pieces else Vocabulary
+    )
     return _best_model(path, config, vocabulary.size), vocabulary, config
 
 
@@ -287,120 +291,41 @@ def export(path: epath.Path, options: runs.ExportOptions) -> str:
     model, vocabulary, config = load_trained(path)
     if isinstance(model.head, MixtureOfSoftmaxes):
         # Probabilities that are served sum to 1, whatever training added to them.
-        model.head.epsilon = evaluation.EPSILON["exact"]
-    task, record = registry.configured(config), _saved_corpus(path)
+        model.head.epsilon = protocols.EPSILON["exact"]
+    task, record = registry.configured(config), texts.saved_corpus(path)
     facts = runs.facts(path, config)
     facts |= provenance.data_facts(task, record.get("sha256", {}))
     facts |= provenance.unknown_words(record)
     if options.precision != "float32":
         corpus = _run_corpus(path, config, options.data_dir)
-        texts = []
+        measured = []
         for candidate in (model, inference_model(model, options.precision)):
             evaluator = evaluation.Evaluator(candidate, config.data, config.evaluation)
             nats = evaluator.exact(corpus.validation).mean
-            texts.append(task.measure.text(task.measure.from_nats(nats)))
+            measured.append(task.measure.text(task.measure.from_nats(nats)))
         name = f"validation {task.measure.name}"
-        facts |= runs.change(name, options.precision, *texts)
+        facts |= runs.change(name, options.precision, *measured)
     return export_language_model(
         model,
         vocabulary.tokens,
         options.output,
         pieces=task.pieces is not None,
-        standardize=task.standardize,
-        detokenize=task.printed,
+        standardize=_in_graph(task.standardize),
+        detokenize=_in_graph(task.printed),
         precision=options.precision,
         runtime=options.runtime,
         facts=facts,
     )
 
 
-def load_corpus(
-    config: ConfigDict, data_dir: str | None, path: epath.Path | None = None
-) -> corpora.Corpus:
-    """Returns the text of a run.
-
-    Args:
-        config: the run's config.
-        data_dir: the folder of the corpus's text files.
-        path: see `LanguageExperiment`. Another version of the package that learns pieces may learn
-            others of the same text.
-
-    Raises:
-        ValueError, OSError, ImportError: it cannot be used.
-    """
-    task = registry.configured(config)
-    pieces = None
-    if path is not None and task.pieces is not None:
-        if files.exists(path / VOCABULARY):
-            pieces = _saved_vocabulary(path, PieceVocabulary)
-    return corpora.load(task, data_dir, vocabulary=pieces, **config.get("corpus", {}))
+def _in_graph(standardizer: Any) -> Standardizer | None:
+    """Returns a task's standardizer as an export has it."""
+    return standardizer and Standardizer(*standardizer.operations)
 
 
 def _run_corpus(
     path: epath.Path, config: ConfigDict, data_dir: str | None
 ) -> corpora.Corpus:
-    corpus = load_corpus(config, data_dir, path)
-    check_corpus(path, corpus)
+    corpus = texts.load_corpus(config, data_dir, path)
+    texts.check_corpus(path, corpus)
     return corpus
-
-
-def keep_corpus(path: epath.Path, corpus: corpora.Corpus) -> None:
-    """Records a run's text in its folder, the first time; later checks that it is the same.
-
-    The record has the vocabulary, the checksums, and the numbers of tokens and of `<unk>` in the
-    splits that are scored.
-    """
-    check_corpus(path, corpus)
-    if not files.exists(path / VOCABULARY):
-        corpus.vocabulary.save(path / VOCABULARY)
-    if not files.exists(path / CORPUS):
-        texts = {split: getattr(corpus, split) for split in SPLITS}
-        unknown = corpus.vocabulary.unknown_id
-        record = {
-            "sha256": dict(corpus.checksums),
-            "tokens": {split: len(ids) for split, ids in texts.items()},
-            "unknown": {
-                split: corpora.count(ids, unknown) for split, ids in texts.items()
-            },
-            _CHECKSUM: sha256(path / VOCABULARY),
-        }
-        files.write_json(path / CORPUS, record)
-
-
-def _saved_corpus(path: epath.Path) -> dict[str, Any]:
-    """Returns the record of `keep_corpus`; raises WorkdirError if it is damaged."""
-    record = read_record(path / CORPUS, {"sha256": dict}) or {}
-    if "unknown" in record:  # earlier versions did not count them
-        read_record(path / CORPUS, {"unknown.test": int, "tokens.test": int})
-    return record
-
-
-def _saved_vocabulary(path: epath.Path, kind: type[_Kind]) -> _Kind:
-    """Returns a run's vocabulary; raises WorkdirError if it is damaged."""
-    file = path / VOCABULARY
-    try:
-        vocabulary = kind.load(file)
-    except ValueError as error:
-        raise WorkdirError(f"{error}. {RESTORE}") from error
-    if _saved_corpus(path).get(_CHECKSUM) not in (None, sha256(file)):
-        raise WorkdirError(
-            f"{file} is damaged: its checksum is not the run's. {RESTORE}"
-        )
-    return vocabulary
-
-
-def check_corpus(path: epath.Path, corpus: corpora.Corpus) -> None:
-    """Raises WorkdirError if a run was trained on another text."""
-    checksums = corpus.checksums
-    recorded = _saved_corpus(path).get("sha256", checksums)
-    differing = [name for name in checksums if recorded.get(name) != checksums[name]]
-    # The vocabulary is all that a run of an early version has of its text.
-    if not differing and files.exists(path / VOCABULARY):
-        kind = type(corpus.vocabulary)
-        if _saved_vocabulary(path, kind).tokens != corpus.vocabulary.tokens:
-            differing = ["train"]
-    if differing:
-        raise WorkdirError(
-            f"{path} belongs to a run on another text ({', '.join(differing)}); "
-            "give that run's text by --data_dir, or choose another --workdir"
-        )

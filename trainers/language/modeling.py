@@ -8,7 +8,7 @@ import numpy as np
 import tensorflow as tf
 from ml_collections import ConfigDict
 
-from trainers.data import streams
+from trainers.data import datasets, streams
 from trainers.language import evaluation
 from trainers.sequences.layer import TrainedLayer
 from trainers.tasks import registry
@@ -59,7 +59,7 @@ class LanguageModeling(TrainedLayer):
 
     def dataset(self, first_step: int) -> tf.data.Dataset:
         """Returns the batches (ids, targets), each `[B, T]`, from a training step to the end."""
-        return streams.windows_dataset(
+        return datasets.windows_dataset(
             self._streams,
             self._windows,
             epochs=schedules.passes(self._config.training, self.steps_per_epoch),
@@ -129,28 +129,3 @@ def _windows(config: ConfigDict, length: int) -> streams.AnyWindows:
     if data.lengths == "drawn":
         return streams.DrawnWindows(length, data.window, config.seed)
     return streams.Windows(length, data.window, data.horizon)
-
-
-def check_training_text(name: str, tokens: int, data: ConfigDict) -> None:
-    """Raises ValueError if a text is too short for the windows of the group `data`.
-
-    Args:
-        name: the name of the text, for errors.
-        tokens: its length.
-        data: the config's group `data`.
-    """
-    # The last token is only a target.
-    stream, least = tokens // data.batch_size, data.window + 1
-    if stream >= least:
-        return
-    remedies = []
-    if tokens >= least:
-        remedies.append(f"--config.data.batch_size={tokens // least}")
-    if stream - 1 > data.horizon:
-        remedies.append(f"--config.data.window={stream - 1}")
-    use = f"use {' or '.join(remedies)}, or give" if remedies else "give"
-    raise ValueError(
-        f"{name} holds {tokens} tokens, {stream} in each of config.data.batch_size="
-        f"{data.batch_size} streams; expected at least {least} in each, for "
-        f"config.data.window={data.window}: {use} more text"
-    )

@@ -1,13 +1,18 @@
 """`Optimizer`: what all optimizers share, averages of the weights included; and clipping."""
 
+from __future__ import annotations
+
 import contextlib
 import math
 from collections.abc import Iterator, Sequence
 from typing import Any, ClassVar
 
 import keras
-import tensorflow as tf
+from etils import epy
 from ml_collections import ConfigDict
+
+with epy.lazy_imports():  # names and slots are read where TensorFlow is not installed
+    import tensorflow as tf
 
 
 class Optimizer(keras.optimizers.Optimizer):
@@ -79,7 +84,7 @@ class Optimizer(keras.optimizers.Optimizer):
         return variable
 
     @classmethod
-    def from_run_config(cls, config: ConfigDict, **arguments: Any) -> "Optimizer":
+    def from_run_config(cls, config: ConfigDict, **arguments: Any) -> Optimizer:
         """Returns the optimizer of a run's config.
 
         Args:

@@ -1,10 +1,15 @@
 """`SGD`."""
 
+from __future__ import annotations
+
 from typing import Any
 
-import tensorflow as tf
+from etils import epy
 
 from trainers.optimizers.optimizer import Optimizer
+
+with epy.lazy_imports():  # names and slots are read where TensorFlow is not installed
+    import tensorflow as tf
 
 
 class SGD(Optimizer):

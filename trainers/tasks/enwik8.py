@@ -35,7 +35,7 @@ def _source(
         labels={split: f"the {split} part of {_NAME}" for split in SPLITS},
         checksums={split: hashlib.sha256(parts[split]).hexdigest() for split in SPLITS},
         open=lambda split: io.BytesIO(parts[split]),
-        tokens=task.tokens,
+        tokens=tokens.split_characters,
         settings={"unknown": True},
         raw=True,
     )

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from keras_trellis.export.cards import NOT_STATED
+from keras_trellis.serving.manifest import NOT_STATED
 from trainers.tasks.task import LanguageTask, Task
 
 
@@ -29,7 +29,7 @@ def unknown_words(record: Mapping[str, Any]) -> dict[str, str]:
     """Returns the model card's fact about the test text's unknown words.
 
     Args:
-        record: what the run kept of its text; see `experiment.keep_corpus`.
+        record: what the run kept of its text; see `language.texts.keep_corpus`.
     """
     if "unknown" not in record:
         return {"Unknown words in the test text": "not measured"}

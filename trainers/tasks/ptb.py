@@ -7,7 +7,7 @@ import io
 from etils import epath
 
 from configs import ptb, ptb_mos, ptb_recurrent
-from keras_trellis.export.cards import NOT_STATED
+from keras_trellis.serving.manifest import NOT_STATED
 from trainers.data import penn_treebank, printed, tokens
 from trainers.data.encoding import Source
 from trainers.tasks.task import LanguageTask, Measured, Published
@@ -40,7 +40,7 @@ def text_source(
         penn_treebank.FILES,
         penn_treebank.checksums(),
         lambda split: io.BytesIO(texts()[split].encode()),
-        split or task.tokens,
+        split or task.list_tokens,
         **settings,  # type: ignore[arg-type]
     )
 

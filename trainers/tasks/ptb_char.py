@@ -1,10 +1,10 @@
 """The Penn Treebank by characters."""
 
-import tensorflow as tf
+import re
+
 from etils import epath
 
 from configs import baselines, ptb_char
-from keras_trellis.export.tokenizer import split_characters
 from trainers.data import printed, tokens
 from trainers.data.encoding import Source
 from trainers.models.fields import SWITCH, one_of
@@ -27,10 +27,10 @@ def _source(
 ) -> Source:
     before, after = _FORMS[form]
 
-    def characters(text: tf.Tensor) -> tf.RaggedTensor:
-        text = tokens.penn_treebank_characters(text)
-        lines = tf.strings.regex_replace(text, "([^\n]*)\n", rf"{before}\1{after}" "\n")
-        return split_characters(lines)
+    def characters(text: str) -> list[str]:
+        text = tokens.penn_treebank_characters.apply(text)
+        lines = re.sub("([^\n]*)\n", rf"{before}\1{after}" "\n", text)
+        return tokens.split_characters(lines)
 
     settings = {"unknown": unknown}
     return ptb.text_source(

@@ -6,7 +6,6 @@ from typing import Any
 from etils import epath
 
 from trainers.data import sequences
-from trainers.data.algorithms import LARGEST, Algorithm
 from trainers.data.sequences import SequenceData
 from trainers.tasks import registry
 from trainers.tasks.task import AlgorithmTask, ImageTask
@@ -54,18 +53,20 @@ def _drawn(task: Any, config: Any) -> SequenceData:
     data = config.data
     lengths = [data[split] for split in sequences.SPLITS]
     if isinstance(task, AlgorithmTask):
+        from trainers.data import algorithms, streamed  # they need TensorFlow
+
         algorithm = task.algorithm(data)
-        _check(algorithm, config)
-        return sequences.streamed(algorithm, lengths, config.seed)
+        _check(algorithm, algorithms.LARGEST, config)
+        return streamed.streamed(algorithm, lengths, config.seed)
     return sequences.generated(
         task.draw, lengths, data.steps, config.seed, task.outputs
     )
 
 
-def _check(algorithm: Algorithm, config: Any) -> None:
+def _check(algorithm: Any, largest: int, config: Any) -> None:
     """Refuses examples that cannot be counted, and a run that would have to repeat them."""
     data, training = config.data, config.training
-    if max(algorithm.sizes) > LARGEST:
+    if max(algorithm.sizes) > largest:
         raise ValueError(
             "(`config.data.kinds` - 1) to the power of half of `config.data.symbols` must be below "
             f"2**62. Received: config.data.kinds={data.kinds}, config.data.symbols={data.symbols}"

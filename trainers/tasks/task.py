@@ -8,11 +8,9 @@ import numpy as np
 from ml_collections import ConfigDict
 
 from configs import baselines as settings
-from keras_trellis.export.cards import NOT_STATED
-from keras_trellis.export.standardizer import Standardizer
-from keras_trellis.export.tokenizer import Standardize, split_characters, split_words
+from keras_trellis.serving.manifest import NOT_STATED
+from keras_trellis.serving.standardizer import Standardizer
 from trainers.data import plain, tokens
-from trainers.data.algorithms import Algorithm
 from trainers.data.encoding import Source
 from trainers.data.images import ImageSource
 from trainers.data.long_memory import Examples
@@ -162,7 +160,7 @@ class LanguageTask(Task):
     Attributes:
         source: finds the text. Takes the task, `data_dir`, `cache_dir` and the values of the
             config's group `corpus`.
-        standardize: makes any text like the task's own, in the graph; None: texts stay as they are.
+        standardize: makes any text like the task's own; None: texts stay as they are.
         made_ready: the same in words, for model cards.
         printed: writes a text of the task, whose words single spaces separate, with the spaces of
             print; None: it has them.
@@ -183,7 +181,7 @@ class LanguageTask(Task):
     baselines: Mapping[str, dict] = dataclasses.field(
         default_factory=lambda: settings.WORDS
     )
-    standardize: Standardize | None = None
+    standardize: Standardizer | None = None
     made_ready: str | None = None
     printed: Standardizer | None = None
     characters: bool = False
@@ -197,14 +195,11 @@ class LanguageTask(Task):
         """Returns the channels of the outputs, by default the size of a word vector."""
         return model.output_units or model.embedding_units
 
-    def tokens(self, text: Any) -> Any:
-        """Returns the tokens of texts `[B]`, in the graph."""
-        ready = self.standardize(text) if self.standardize else text
-        return (split_characters if self.characters else split_words)(ready)
-
     def list_tokens(self, text: str) -> list[str]:
-        """Returns the tokens of one text."""
-        return tokens.text_tokens(self.tokens, text)
+        """Returns the tokens of a text."""
+        ready = self.standardize.apply(text) if self.standardize else text
+        cut = tokens.split_characters if self.characters else tokens.split_words
+        return cut(ready)
 
     def in_print(self, text: str) -> str:
         """Returns a text of the task with the spaces of print."""
@@ -305,10 +300,10 @@ class AlgorithmTask(DrawnTask):
     """An algorithm to learn from examples, each of which a run sees once.
 
     Attributes:
-        algorithm: takes the config's group `data`.
+        algorithm: takes the config's group `data`; returns one of `trainers.data.algorithms`.
     """
 
-    algorithm: Callable[[Any], Algorithm]
+    algorithm: Callable[[Any], Any]
     measure: Measure = SYMBOLS
     baselines: Mapping[str, dict] = dataclasses.field(
         default_factory=lambda: settings.ALGORITHMS

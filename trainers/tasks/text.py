@@ -19,7 +19,7 @@ def _source(
 ) -> Source:
     del cache_dir
     paths = find_files(data_dir, _FILES, "--task=pydoc, which needs none")
-    return encoding.source_from_files(task.name, paths, task.tokens)
+    return encoding.source_from_files(task.name, paths, task.list_tokens)
 
 
 TEXT = LanguageTask(

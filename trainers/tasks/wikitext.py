@@ -22,7 +22,7 @@ def _source(
 ) -> Source:
     paths = wikitext.find(task.name, data_dir, cache_dir / "downloads")
     return encoding.source_from_files(
-        task.name, paths, task.tokens, settings={"order": order}
+        task.name, paths, task.list_tokens, settings={"order": order}
     )
 
 

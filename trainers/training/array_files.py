@@ -12,15 +12,21 @@ import warnings
 from collections.abc import Callable, Mapping
 from typing import IO, Any
 
+import keras
 import numpy as np
-import tensorflow as tf
 from etils import epath
 
 from trainers.data.files import refuse_pipe, set_aside, write_atomically
 from trainers.training.workdir import RUN_ID, WorkdirError
 
-# The errors of file systems and of TensorFlow's object stores.
-FAILURES = (OSError, tf.errors.OpError)
+# The errors of file systems, and of TensorFlow's object stores where TensorFlow is.
+FAILURES: tuple[type[Exception], ...] = (OSError,)
+_ABSENT: tuple[type[Exception], ...] = (FileNotFoundError,)
+if keras.backend.backend() == "tensorflow":
+    import tensorflow as tf
+
+    FAILURES += (tf.errors.OpError,)
+    _ABSENT += (tf.errors.NotFoundError,)
 _SEAL = b"\nsha256 "
 _SEAL_SIZE = len(_SEAL) + 2 * hashlib.sha256().digest_size
 # The size without a comment; NumPy adds none.
@@ -133,7 +139,7 @@ def load(path: epath.PathLike) -> dict[str, np.ndarray]:
     try:
         refuse_pipe(path)
         content = epath.Path(path).read_bytes()
-    except (FileNotFoundError, tf.errors.NotFoundError) as error:
+    except _ABSENT as error:
         raise MissingError(f"{path} is missing") from error
     except FAILURES as error:
         raise WorkdirError(

@@ -2,7 +2,6 @@
 
 from typing import Any
 
-import tensorflow as tf
 from etils import epath
 from ml_collections import ConfigDict
 
@@ -33,7 +32,7 @@ class ShuffledExamples:
         self.evaluation_steps = validation / size / 3
         self.scoring = (validation + test) / max(1, validation)
 
-    def dataset(self, first_step: int) -> tf.data.Dataset:
+    def dataset(self, first_step: int) -> Any:
         """Returns the batches (inputs, targets) from a training step to the run's end."""
         config = self._config
         epochs = schedules.passes(config.training, self.steps_per_epoch)

@@ -1,18 +1,23 @@
 """What a run trains and measures, whatever it is."""
 
+from __future__ import annotations
+
 import abc
 import itertools
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import keras
 from etils import epath
-from matplotlib import figure
 from ml_collections import ConfigDict
 
 from trainers.training import memory
-from trainers.training.trainer import Task
+
+if TYPE_CHECKING:  # for names alone, of packages that not every machine has
+    from matplotlib import figure
+
+    from trainers.training.trainer import Task
 
 Check = Callable[[], None]
 """Raises if the run must stop; it is called between parts of the work."""

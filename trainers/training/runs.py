@@ -201,14 +201,10 @@ def make_trainer(
         optimizer,
         clip_norm=config.optimizer.clip_norm,
         strategy=strategy,
-        usual_steps=config.data.window if _draws_lengths(config) else None,
+        usual_steps=config.data.window if schedules.draws_lengths(config) else None,
         team=team,
         jit_compile=config.training.jit_compile,
     )
-
-
-def _draws_lengths(config: ml_collections.ConfigDict) -> bool:
-    return config.data.get("lengths") == "drawn"
 
 
 def _introduce(
@@ -246,7 +242,7 @@ def _fit_and_score(
     training = config.training
     result = loop.fit(
         trainer,
-        make_schedule(config),
+        schedules.make_schedule(config),
         folder,
         epochs=training.epochs,
         steps=training.steps,
@@ -328,22 +324,10 @@ def parameters(model: keras.Model) -> int:
 def make_optimizer(config: ml_collections.ConfigDict) -> optimizers.Optimizer:
     """Returns the optimizer of a config."""
     return optimizers.OPTIMIZERS[config.optimizer.name].from_run_config(
-        config, steps=cosine_steps(config), scales=_draws_lengths(config)
+        config,
+        steps=schedules.cosine_steps(config),
+        scales=schedules.draws_lengths(config),
     )
-
-
-def make_schedule(config: ml_collections.ConfigDict) -> schedules.Schedule:
-    """Returns the schedule of a config."""
-    rules = config.schedule.to_dict()
-    if cosine_steps(config):  # the optimizer lowers the rate at each step
-        rules = {"average_after": rules["average_after"]}
-    return schedules.Schedule(**rules)
-
-
-def cosine_steps(config: ml_collections.ConfigDict) -> int:
-    """Returns over how many steps the learning rate falls along a cosine; 0 if it does not."""
-    stops = config.schedule.stop_after is not None
-    return 0 if stops else config.training.steps
 
 
 def _tell_finished(folder: Workdir, config: ml_collections.ConfigDict) -> bool:

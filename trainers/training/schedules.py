@@ -9,7 +9,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from trainers import optimizers
+import numpy as np
 
 Stage = Mapping[str, Any]
 """The arguments that the task's loss has in a part of the run, by name."""
@@ -89,14 +89,13 @@ class Schedule:
                 f"`epochs` must be at least 1 each. Received: epochs={self.epochs}"
             )
 
-    def after_epoch(
-        self, losses: Sequence[float], optimizer: optimizers.Optimizer
-    ) -> str | None:
+    def after_epoch(self, losses: Sequence[float], optimizer: Any) -> str | None:
         """Changes the optimizer for the next epoch.
 
         Args:
             losses: the validation loss of each epoch, the last one included.
-            optimizer: from `optimizers`.
+            optimizer: from `trainers.optimizers`, or another with the same `averaging`,
+                `start_averaging` and `learning_rate`.
 
         Returns:
             the change in words, or None.
@@ -113,7 +112,7 @@ class Schedule:
         if plateau and self.average:
             optimizer.start_averaging()
             return "a plateau: weights are averaged from here on"
-        rate = float(optimizer.learning_rate.numpy())
+        rate = float(np.asarray(optimizer.learning_rate))
         if rate <= self.minimum:
             return None
         optimizer.learning_rate = rate * self.factor
@@ -135,6 +134,25 @@ class Schedule:
             return False
         before, loss = losses[:-1], losses[-1]
         return len(before) > self.patience and loss > min(before[: -self.patience])
+
+
+def make_schedule(config: Any) -> Schedule:
+    """Returns the schedule of a config."""
+    rules = config.schedule.to_dict()
+    if cosine_steps(config):  # the rate falls at each step
+        rules = {"average_after": rules["average_after"]}
+    return Schedule(**rules)
+
+
+def cosine_steps(config: Any) -> int:
+    """Returns over how many steps the learning rate falls along a cosine; 0 if it does not."""
+    stops = config.schedule.stop_after is not None
+    return 0 if stops else config.training.steps
+
+
+def draws_lengths(config: Any) -> bool:
+    """Returns whether windows have drawn lengths, to which the learning rate is proportional."""
+    return config.data.get("lengths") == "drawn"
 
 
 @dataclasses.dataclass(frozen=True)

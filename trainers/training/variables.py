@@ -2,12 +2,10 @@
 
 import re
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import keras
 import numpy as np
-import tensorflow as tf
-
-from trainers import optimizers
 
 Named = Mapping[str, keras.Variable]
 
@@ -19,12 +17,12 @@ def model_variables(model: keras.Model) -> dict[str, keras.Variable]:
 
 
 def optimizer_variables(
-    optimizer: optimizers.Optimizer, model: keras.Model
+    optimizer: Any, model: keras.Model
 ) -> dict[str, keras.Variable]:
     """Returns an optimizer's variables, such as "optimizer/trellis/kernel/mean".
 
     Args:
-        optimizer: built for the model's trainable variables.
+        optimizer: one of `trainers.optimizers`, built for the model's trainable variables.
         model: the model.
     """
     paths = {
@@ -131,8 +129,10 @@ def _check(named: Named, arrays: Mapping[str, np.ndarray]) -> None:
             )
 
 
-def as_dtype(array: np.ndarray, dtype: str | tf.DType) -> np.ndarray:
+def as_dtype(array: np.ndarray, dtype: Any) -> np.ndarray:
     """Restores an array's dtype: NumPy's format drops the name of bfloat16."""
     if array.dtype.kind != "V":
         return array
-    return array.view(tf.as_dtype(dtype).as_numpy_dtype)
+    # Of one number: Keras on TensorFlow cannot turn a scalar of bfloat16 to NumPy.
+    like = keras.ops.convert_to_numpy(keras.ops.zeros([1], dtype))
+    return array.view(like.dtype)

@@ -166,3 +166,13 @@ def test_a_stop_text_is_where_python_finds_it(rows, pieces):
         assert state.end[0] == expected
         if expected >= 0:
             break
+
+
+@pytest.mark.parametrize("count", [1, 4, 11])
+@hypothesis.given(seed=st.tuples(*[st.integers(-(2**63), 2**63 - 1)] * 2))
+@hypothesis.settings(max_examples=20, deadline=None)
+def test_bits_of_a_seed_are_tensorflows(count, seed):
+    expected = tf.random.stateless_uniform(
+        [count], tf.constant(seed, "int64"), None, None, "uint32", "philox"
+    )
+    np.testing.assert_array_equal(philox.stateless_bits(count, seed), expected)

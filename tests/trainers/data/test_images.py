@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from tests.trainers import mnist_files
 from tests.trainers.data import shared_data
-from trainers.data import downloads, images
+from trainers.data import downloads, images, prepared
 from trainers.data.image_files import SPLITS, Images
 
 SIZES = {"train": 5, "test": 3}
@@ -344,7 +344,7 @@ class _Tiny(tfds.core.GeneratorBasedBuilder):
             yield index, {"image": image, "label": index % 10}
 
 
-class TinyInOrder(images._InOrder, _Tiny):
+class TinyInOrder(prepared.InOrder, _Tiny):
     """Like the builder of `images.MNIST`."""
 
 
@@ -358,7 +358,7 @@ def tiny(tmp_path, monkeypatch):
         size=9, checksum=checksum, filename=path.name
     )
     monkeypatch.setattr(TinyInOrder, "url_infos", {path.as_uri(): info})
-    monkeypatch.setattr(images, "MNIST", images.MNIST._replace(builder=TinyInOrder))
+    monkeypatch.setattr(prepared, "in_order", lambda published: TinyInOrder)
     return path
 
 
@@ -540,5 +540,5 @@ def test_what_is_no_file_of_svhn_is_named(svhn):
 
 
 def test_svhn_is_that_of_tensorflow_datasets(tmp_path):
-    info = images.SVHN.builder(data_dir=tmp_path).url_infos
+    info = prepared.in_order("svhn_cropped")(data_dir=tmp_path).url_infos
     assert any(url.endswith("train_32x32.mat") for url in info)

@@ -9,7 +9,7 @@ import pytest
 import tensorflow_datasets as tfds
 from absl import logging
 
-from trainers.data import downloads, penn_treebank
+from trainers.data import downloads, penn_treebank, prepared
 
 TEXTS = {
     "ptb.train.txt": b" the cat \n sat on <unk> \n" * 50,
@@ -61,8 +61,10 @@ def _expect(monkeypatch, urls):
         )
         for url, name in zip(urls.values(), penn_treebank.FILES.values(), strict=True)
     }
-    monkeypatch.setattr(penn_treebank, "_URLS", urls)
-    monkeypatch.setattr(penn_treebank.PennTreebank, "url_infos", infos)
+    sums = {split: infos[url].checksum for split, url in urls.items()}
+    monkeypatch.setattr(penn_treebank, "checksums", lambda: sums)
+    monkeypatch.setattr(penn_treebank, "URLS", urls)
+    monkeypatch.setattr(prepared.PennTreebank, "url_infos", infos)
 
 
 def _right():
@@ -72,8 +74,7 @@ def _right():
 def test_published_checksums():
     assert penn_treebank.checksums()["train"].startswith("fcea919f6cf83f35")
     sizes = [
-        penn_treebank.PennTreebank.url_infos[url].size
-        for url in penn_treebank._URLS.values()
+        prepared.PennTreebank.url_infos[url].size for url in penn_treebank.URLS.values()
     ]
     assert sizes == [5_101_618, 399_782, 449_945]
 

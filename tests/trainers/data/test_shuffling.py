@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from trainers.data import shuffling
+from trainers.data import datasets, shuffling
 
 
 def _numbered(count):
@@ -17,7 +17,7 @@ def _numbered(count):
 
 
 def _batches(count, batch_size, seed, **arguments):
-    dataset = shuffling.batches_dataset(
+    dataset = datasets.batches_dataset(
         *_numbered(count), batch_size=batch_size, seed=seed, **arguments
     )
     batches = list(dataset.as_numpy_iterator())
@@ -75,7 +75,7 @@ def test_orders_differ_from_epoch_to_epoch_and_from_seed_to_seed():
 def test_sequences_of_values_with_a_target_each_step():
     inputs = np.random.default_rng(0).random((5, 3, 2), np.float32)
     targets = np.arange(15, dtype=np.int32).reshape(5, 3)
-    dataset = shuffling.batches_dataset(inputs, targets, batch_size=5, seed=0)
+    dataset = datasets.batches_dataset(inputs, targets, batch_size=5, seed=0)
     ((shuffled, answers),) = dataset.as_numpy_iterator()
     assert (shuffled.dtype, answers.dtype) == (np.float32, np.int32)
     chosen = answers[:, 0] // 3
@@ -85,6 +85,6 @@ def test_sequences_of_values_with_a_target_each_step():
 
 @pytest.mark.parametrize(("batch_size", "static"), [(4, 4), (5, None), (12, 12)])
 def test_shapes_are_static_where_the_batches_have_one(batch_size, static):
-    dataset = shuffling.batches_dataset(*_numbered(12), batch_size=batch_size, seed=0)
+    dataset = datasets.batches_dataset(*_numbered(12), batch_size=batch_size, seed=0)
     shapes = [spec.shape.as_list() for spec in dataset.element_spec]
     assert shapes == [[static, 3, 2], [static]]

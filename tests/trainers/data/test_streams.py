@@ -5,7 +5,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from trainers.data import streams
+from trainers.data import datasets, streams
 
 
 @st.composite
@@ -67,7 +67,7 @@ def test_dataset_goes_on_from_any_step(
     cut = streams.contiguous_streams(ids, 3)
     total = epochs * windows.count
     first = data.draw(st.integers(0, total))
-    dataset = streams.windows_dataset(cut, windows, epochs=epochs, first_step=first)
+    dataset = datasets.windows_dataset(cut, windows, epochs=epochs, first_step=first)
     assert int(dataset.cardinality()) == total - first
     batches = list(dataset.as_numpy_iterator())
     assert len(batches) == total - first
@@ -82,7 +82,7 @@ def test_dataset_reads_a_memory_map_with_a_header(tmp_path):
     np.save(tmp_path / "ids.npy", np.arange(20, dtype=np.int32))
     ids = np.load(tmp_path / "ids.npy", mmap_mode="r")
     cut = streams.contiguous_streams(ids, 1)
-    dataset = streams.windows_dataset(cut, streams.Windows(20, 8))
+    dataset = datasets.windows_dataset(cut, streams.Windows(20, 8))
     assert [spec.shape.as_list() for spec in dataset.element_spec] == [[1, None]] * 2
     joined = np.concatenate([batch for batch, _ in dataset.as_numpy_iterator()], axis=1)
     np.testing.assert_array_equal(joined, np.arange(19)[None])
@@ -93,7 +93,7 @@ def test_mapped_streams_are_not_read_as_a_whole(tmp_path, dtype):
     """Pages of the file are changed once the data set is there: the batches have the change."""
     np.arange(40_000, dtype=dtype).tofile(tmp_path / "file.ids")
     ids = np.memmap(tmp_path / "file.ids", dtype, "r")
-    dataset = streams.windows_dataset(
+    dataset = datasets.windows_dataset(
         ids[None], streams.Windows(40_000, 10_000), first_step=3
     )
     changed = np.memmap(tmp_path / "file.ids", dtype, "r+")
@@ -104,7 +104,7 @@ def test_mapped_streams_are_not_read_as_a_whole(tmp_path, dtype):
 
 def _cuts(ids, windows, epochs, first=0):
     """The inputs of the batches of a run whose streams count up, as (start, stop)."""
-    dataset = streams.windows_dataset(
+    dataset = datasets.windows_dataset(
         ids[None], windows, epochs=epochs, first_step=first
     )
     assert int(dataset.cardinality()) == epochs * windows.count - first

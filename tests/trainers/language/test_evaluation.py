@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from ml_collections import ConfigDict
 
 from keras_trellis import TrellisLayer, TrellisLM, heads
-from trainers.language import evaluation
+from trainers.language import evaluation, protocols
 from trainers.tasks import measures
 
 VOCABULARY = 17
@@ -98,7 +98,7 @@ def test_a_metric_is_the_mean_over_the_scored_targets(model, ids):
     ]
     plain = evaluator(model, rows=3, history="carried", horizon=0)
     assert plain.with_metrics(()) is plain
-    for protocol in evaluation.PROTOCOLS:
+    for protocol in protocols.PROTOCOLS:
         score = plain.with_metrics(metrics).score(protocol, ids)
         expected = plain.score(protocol, ids)
         assert score.tokens == expected.tokens and not expected.metrics
@@ -124,7 +124,7 @@ def test_cut_covers_each_target_once_with_its_whole_history(
     length, batch_size, receptive_field, chunk
 ):
     ids = np.arange(length)
-    rows, chunks = evaluation.cut(ids, batch_size, receptive_field, chunk)
+    rows, chunks = protocols.cut(ids, batch_size, receptive_field, chunk)
     chunks = list(chunks)
     assert all(part.shape == (rows, chunk) for pieces in chunks for part in pieces)
     inputs, targets, scored = (
@@ -230,7 +230,7 @@ def test_a_score_is_its_protocols_whatever_was_scored_before(
     model = mixture_of_rare_words(epsilon=0.1)
     shared = evaluator(model)
     for epsilon in epsilons:
-        monkeypatch.setitem(evaluation.EPSILON, "exact", epsilon)
+        monkeypatch.setitem(protocols.EPSILON, "exact", epsilon)
         alone = evaluator(model).exact(ids)
         np.testing.assert_allclose(shared.exact(ids).nll, alone.nll, rtol=1e-12)
 
@@ -262,16 +262,16 @@ def test_protocols_differ_in_what_they_add_to_a_mixture(ids, trained_with):
 def test_a_text_passes_the_check_where_it_can_be_scored(model, ids):
     data = ConfigDict({"window": 20, "horizon": 7})
     settings = ConfigDict({"batch_size": 3, "exact_batch_size": 1, "exact_chunk": 64})
-    evaluation.check_text("it", 27, data, settings)
+    protocols.check_text("it", 27, data, settings)
     assert evaluator(model).trellisnet(ids[:27]).tokens == 3
     with pytest.raises(
         ValueError, match="it holds 26 tokens; .* 27, .*batch_size=2, or give more"
     ):
-        evaluation.check_text("it", 26, data, settings)
+        protocols.check_text("it", 26, data, settings)
     with pytest.raises(
         ValueError, match="in each of .*batch_size=3 streams: give more text"
     ):
-        evaluation.check_text("it", 8, data, settings)
+        protocols.check_text("it", 8, data, settings)
 
 
 def test_an_unknown_protocol_is_refused(model, ids):

@@ -34,7 +34,7 @@ from trainers.tasks.measures import ACCURACY, SQUARED_ERROR
 from trainers.tasks.search import CHARACTERS, Uniform
 from trainers.tasks.task import AlgorithmTask, ImageTask, LanguageTask, SeriesTask
 from trainers.time_series import models as series_models
-from trainers.training import hold, loop, runs, strategies
+from trainers.training import hold, loop, schedules, strategies
 from trainers.training.workdir import WorkdirError, read_config, read_result
 
 SETTINGS = Settings(
@@ -567,7 +567,7 @@ def test_runs_that_end_by_themselves_take_the_steps_that_they_took(tmp_path):
     config = comparison._in_parts(tiny("gru"), settings)
     config = search.apply(config, {"training.steps": 2000})
     schema.check(config)
-    assert runs.cosine_steps(config) == 0 and config.schedule.stop_after == 4
+    assert schedules.cosine_steps(config) == 0 and config.schedule.stop_after == 4
     plans = {"adding": {"gru": Model(config, 50, [0.5], 0.25)}}
     found = [
         RunResult(0, [400, 800], [0.3, 0.2], 0.1),

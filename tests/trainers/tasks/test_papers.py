@@ -13,7 +13,7 @@ from trainers.sequences import models as sequence_models
 from trainers.tasks import config as configs
 from trainers.tasks import registry, schema
 from trainers.tasks.names import flatten
-from trainers.training import runs
+from trainers.training import schedules
 from trainers.training.schedules import Schedule
 
 # Bai, Kolter and Koltun (2019), Table 5, and the results of section 5.2. "hidden" and "output" are
@@ -257,7 +257,7 @@ def test_the_short_form_is_60_passes_of_one_cosine_with_averages_from_half_of_it
     words = 929_589 // config.data.batch_size
     windows = Windows(words, config.data.window, config.data.horizon)
     assert config.training.steps == 60 * windows.count
-    assert runs.make_schedule(config) == Schedule(average_after=30)
+    assert schedules.make_schedule(config) == Schedule(average_after=30)
     schema.check(config)
 
 

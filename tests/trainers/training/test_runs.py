@@ -25,6 +25,7 @@ from trainers.training import (
     array_files,
     resources,
     runs,
+    schedules,
     stopping,
     strategies,
 )
@@ -857,6 +858,6 @@ def test_a_result_of_other_content_is_named_by_an_export(finished, tmp_path):
 def test_a_rate_falls_along_a_cosine_where_no_rule_ends_the_run():
     config = configs.load("csv", "small")
     config.training.steps = 30
-    assert runs.cosine_steps(config) == 0
+    assert schedules.cosine_steps(config) == 0
     config.schedule.stop_after = None
-    assert runs.cosine_steps(config) == 30
+    assert schedules.cosine_steps(config) == 30
