@@ -128,7 +128,7 @@ def test_the_command(tmp_path, forks):
     found, text = measured(forks, tmp_path, "serving", *sizes, *flags)
     (row,) = found["rows"]
     assert (row["name"], row["batch_size"], row["parameters"]) == ("step", 2, 1_005)
-    assert "| `step` | 2 | " in text
+    assert "| `step_v2` | 2 | " in text
     ours, lstm = found["starts"]
     assert (ours["name"], lstm["name"]) == ("load", "lstm_load")
     assert ours["processor_to_ours"]["median"] == 1 != lstm["processor_to_ours"]

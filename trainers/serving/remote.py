@@ -320,6 +320,10 @@ class Model:
         except (TypeError, ValueError, OverflowError) as error:
             reason = f"`{name}` is no {spec.dtype}: {error}"
             raise self._transport.malformed(reason) from None
+        if not is_array and not array.size and expected is not None:
+            # JSON has no shapes: an empty list says nothing of the axes behind it.
+            missing = len(expected) - array.ndim
+            array = array.reshape(*array.shape, *[0] * missing)
         dtype = protocol.name_of_dtype(array)
         if dtype != spec.dtype or not _fits(array.shape, expected):
             reason = f"`{name}` must be {spec.dtype} {expected}. Received: {dtype}"
