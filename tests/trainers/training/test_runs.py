@@ -18,7 +18,7 @@ from etils import epath
 
 from tests.trainers.training import stopped_run
 from trainers.data.files import read_json
-from trainers.language import experiment
+from trainers.language import experiment, texts
 from trainers.studies import search
 from trainers.tasks import config as configs
 from trainers.training import (
@@ -130,7 +130,7 @@ def test_a_recipe_that_cannot_be_trained_is_named_before_the_text_is_read(
     train, config, tmp_path, monkeypatch, group, values, named
 ):
     monkeypatch.setattr(
-        experiment, "load_corpus", lambda *_: pytest.fail("the text is read")
+        texts, "load_corpus", lambda *_: pytest.fail("the text is read")
     )
     assert_refused(train, config, {group: values}, named)
     assert not (tmp_path / "run").exists()
@@ -664,7 +664,7 @@ def test_another_recipe_is_refused_before_the_text_is_read(
     train, config, finished, monkeypatch
 ):
     monkeypatch.setattr(
-        experiment, "load_corpus", lambda *_: pytest.fail("the text is read")
+        texts, "load_corpus", lambda *_: pytest.fail("the text is read")
     )
     config.model.depth = 3
     with pytest.raises(WorkdirError, match="another run"):
