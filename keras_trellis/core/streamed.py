@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from keras import ops
 
@@ -82,13 +82,13 @@ def advance(
     state = network.bottom(inputs, steps)
     for level in range(network.depth):
         dilation = network.dilation(level)
-        below = names(network, level)
-        shifted = state
         terms = []
         if level % network.inject_every == 0:
             terms.append(addends[dilation])
         elif weights.bias is not None:
             terms.append(weights.bias)
+        shifted = state
+        below = names(network, level)
         if below[0] in table:
             pushed |= dict(zip(below, state, strict=True))
             read = [
@@ -96,19 +96,24 @@ def advance(
                 for name, tensor in zip(below, state, strict=True)
             ]
             shifted = tuple(one(dilation) for one in read)
-            if level in products:
+            if level not in products:
+                delays = [tap * dilation for tap in _past_taps(network.kernel_size)]
+                taps = [*map(read[0], delays), state[0]]
+                joined = _joined(taps, weights.state_mask)
+                terms.append(multiply(joined, rows(kernel)))
+            else:
                 terms.append(products[level])
                 if level:  # below the first one the present is zero
-                    hidden = masked(state[0], weights.state_mask)
-                    terms.append(multiply(hidden, kernel[-1]))
-            else:
-                delays = [tap * dilation for tap in _past_taps(network.kernel_size)]
-                taps = [read[0](delay) for delay in delays] + [state[0]]
-                taps = [masked(tap, weights.state_mask) for tap in taps]
-                terms.append(multiply(backend.join(taps, axis=2), rows(kernel)))
+                    present = masked(state[0], weights.state_mask)
+                    terms.append(multiply(present, kernel[-1]))
         total = functools.reduce(ops.add, terms)
         state = network.begun(activate(network.gate, total, shifted), level)
     return state, pushed
+
+
+def _joined(taps: Sequence[Tensor], mask: Tensor | None) -> Tensor:
+    """Returns taps side by side, `[B, n, taps * C]`, with the dropout mask of each."""
+    return backend.join([masked(tap, mask) for tap in taps], axis=2)
 
 
 def _inject(
@@ -132,17 +137,12 @@ def _inject(
     before = masked(past[_INPUTS], weights.input_mask)
     taps = _past_taps(network.input_taps)
     if inputs.shape[1] > 1:
-        read = functools.partial(delayed, line, before, inputs)
-        joined = {
-            dilation: [*(read(tap * dilation) for tap in taps), inputs]
-            for dilation in dilations
-        }
-        return {
-            dilation: _biased(
-                weights, multiply(backend.join(parts, axis=2), rows(kernel))
-            )
-            for dilation, parts in joined.items()
-        }
+        addends = {}
+        for dilation in dilations:
+            read = [delayed(line, before, inputs, tap * dilation) for tap in taps]
+            joined = _joined([*read, inputs], None)
+            addends[dilation] = _biased(weights, multiply(joined, rows(kernel)))
+        return addends
     # The past of all dilations in one product.
     places = line.places(1)
     taken = [places.index(tap * dilation) for dilation in dilations for tap in taps]

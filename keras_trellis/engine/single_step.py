@@ -53,10 +53,11 @@ def _read(
     """Returns the entries of all lines, those of a tensor of the cache by one reading."""
     ends = {"inputs": network.input_width}
     tensors = {"inputs": cache.inputs}
-    for level in range(network.depth):
-        for number, name in enumerate(streamed.names(network, level)):
-            ends[name] = caches.ends(network, number)[level]
-            tensors[name] = cache.levels[number]
+    for number, tensor in enumerate(cache.levels):
+        for level, end in enumerate(caches.ends(network, number)):
+            name = streamed.names(network, level)[number]
+            ends[name] = end
+            tensors[name] = tensor
     past: dict[str, Tensor] = {}
     for tensor in (cache.inputs, *cache.levels):
         own = [name for name in table if tensors[name] is tensor]

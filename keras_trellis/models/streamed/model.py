@@ -158,6 +158,11 @@ class StreamedModel:
         The outputs are those of `stream`. That has to copy its cache, which takes most of a step
         where a layer sees far; this writes what is new.
 
+        It takes no masks: `stream` does. A layer without delay lines still copies its cache at each
+        chunk: an `EquilibriumTrellisLayer`, a `TrellisLayer` with `return_state`, a layer of your
+        own that has `stream` alone. On JAX `jax.jit(streamed.stream)` is faster where no layer
+        sees far.
+
         Args:
             batch_size: B.
         """

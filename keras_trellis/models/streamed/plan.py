@@ -35,8 +35,10 @@ class Node(NamedTuple):
         outputs: what it returns, flat.
         cache: the shapes of what it keeps of one row, a nest.
         names: the name of each tensor of its cache, in order; None where it has no numbers.
-        lines: its delay lines, by name: those that its rule declares, in their order, or one for
-            each tensor of its cache.
+        lines: its delay lines, by name: those that its rule declares, or one for each tensor of its
+            cache.
+        keys: the names of these that its rule knows, in their order; None where its cache goes on
+            as a whole.
     """
 
     path: str
@@ -48,6 +50,7 @@ class Node(NamedTuple):
     cache: Any
     names: list[str | None]
     lines: dict[str, Line]
+    keys: list[str] | None
 
     def pack(self, cache: Mapping[str, Tensor], rows: Number) -> Any:
         """Returns its cache of the tensors with its names."""
@@ -69,13 +72,13 @@ class Node(NamedTuple):
 
     def own_steps(self, steps: int) -> int:
         """Returns how many entries its lines get for a chunk of so many steps of the model."""
-        if self.rule.lines() is None or self.stride is None:
+        if self.keys is None or self.stride is None:
             return 1
         return steps // self.stride
 
     def initial_entries(self) -> dict[str, list]:
         """Returns what its lines begin with where that is not zeros."""
-        if self.rule.lines() is not None:
+        if self.keys is not None:
             return {}
         begun = self.unpack(self.rule.get_initial_cache(1))
         arrays = {name: ops.convert_to_numpy(begun[name])[0] for name in begun}
@@ -104,8 +107,7 @@ class Node(NamedTuple):
             what the layer returns, and the new entries of its lines.
         """
         rule = self.rule
-        declared = rule.lines()
-        if declared is None:
+        if self.keys is None:
             stream = rule.stream_stepwise if stepwise else rule.stream
             last = {name: past[name][:, 0] for name in self.lines}
             outputs, cache = stream(self.pack(last, rows), mask, *args, **kwargs)
@@ -116,11 +118,10 @@ class Node(NamedTuple):
                 f"No mask may reach {self.path!r} here: `stream` takes masks. "
                 "Received: a mask of time steps"
             )
-        own = dict(zip(declared, map(past.get, self.lines), strict=True))
+        name_by_key = dict(zip(self.keys, self.lines, strict=True))
+        own = {key: past[name] for key, name in name_by_key.items()}
         outputs, pushed = rule.advance(own, *args, **kwargs)
-        return outputs, {
-            name: pushed[key] for name, key in zip(self.lines, declared, strict=True)
-        }
+        return outputs, {name: pushed[key] for key, name in name_by_key.items()}
 
 
 class Plan(NamedTuple):
@@ -150,14 +151,6 @@ class Plan(NamedTuple):
         for node in self.nodes:
             specs |= node.unpack(node.cache)
         return specs
-
-    @property
-    def lines(self) -> dict[str, Line]:
-        """The delay lines of all layers, by name."""
-        lines: dict[str, Line] = {}
-        for node in self.nodes:
-            lines |= node.lines
-        return lines
 
     def get_initial_cache(self, batch_size: Number) -> dict[str, Tensor]:
         """Returns the cache before the first step."""
@@ -319,7 +312,11 @@ class _Planner:
         cache = rule.get_initial_cache(1)
         cache = keras.tree.map_structure(_spec, cache)
         names = self._names(path, cache)
-        specs = dict(zip(names, keras.tree.flatten(cache), strict=True))
+        declared = rule.lines()
+        if declared is None:
+            lines = _lines_of_cache(names, keras.tree.flatten(cache))
+        else:
+            lines = self._named_lines(path, declared)
         node = Node(
             path="/".join(path),
             rule=rule,
@@ -329,7 +326,8 @@ class _Planner:
             outputs=outputs,
             cache=cache,
             names=names,
-            lines=self._lines(path, rule, specs),
+            lines=lines,
+            keys=None if declared is None else [*declared],
         )
         self.nodes.append(node)
         return outputs
@@ -346,20 +344,10 @@ class _Planner:
             names.append(name)
         return names
 
-    def _lines(
-        self,
-        path: tuple[str, ...],
-        rule: Rule,
-        cache: Mapping[str | None, keras.KerasTensor],
+    def _named_lines(
+        self, path: tuple[str, ...], declared: Mapping[str, Line]
     ) -> dict[str, Line]:
         """Returns the delay lines of a call, by names that no other has."""
-        declared = rule.lines()
-        if declared is None:
-            return {
-                name: Line(tuple(spec.shape[1:]), (1,), spec.dtype)
-                for name, spec in cache.items()
-                if name is not None
-            }
         lines = {}
         prefix = plain_name("_".join(path))
         for key, line in declared.items():
@@ -367,6 +355,17 @@ class _Planner:
             self._line_names.add(name)
             lines[name] = line
         return lines
+
+
+def _lines_of_cache(
+    names: Sequence[str | None], specs: Sequence[keras.KerasTensor]
+) -> dict[str, Line]:
+    """Returns a delay line of length one for each tensor of a cache that has numbers."""
+    return {
+        name: Line(tuple(spec.shape[1:]), (1,), spec.dtype)
+        for name, spec in zip(names, specs, strict=True)
+        if name is not None
+    }
 
 
 def plain_name(name: str) -> str:
