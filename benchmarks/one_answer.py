@@ -136,9 +136,7 @@ COLUMNS: report.Columns = {
 def define_flags() -> None:
     """Defines the flags."""
     flags.DEFINE_string("before", None, "A checkout whose layer is measured besides.")
-    flags.DEFINE_string(
-        "case", "", "Part of the titles of the cases that are measured."
-    )
+    report.define_case()
     report.define_flags(rounds=7, warmup=2)
 
 
@@ -150,12 +148,7 @@ def main(argv: Sequence[str]) -> int:
             "`before` must be a checkout of this repository. "
             f"Received: --before={FLAGS.before}"
         )
-    cases = [case for case in CASES if FLAGS.case in case.title]
-    if not cases:
-        titles = "\n".join(case.title for case in CASES)
-        raise app.UsageError(
-            f"`case` must be part of a title. Received: --case={FLAGS.case}; there are\n{titles}"
-        )
+    cases = report.selected(CASES)
     rows, all_left_out = [], {}
     for case in cases:
         print(case.title, flush=True)

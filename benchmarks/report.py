@@ -56,6 +56,28 @@ def define_reference() -> None:
     )
 
 
+def define_case() -> None:
+    """Defines the flag that selects cases."""
+    flags.DEFINE_string(
+        "case", "", "Part of the titles of the cases that are measured."
+    )
+
+
+def selected(cases: Sequence[Any]) -> list[Any]:
+    """Returns the cases that --case asks for, by their `title`.
+
+    Raises:
+        app.UsageError: there is none.
+    """
+    chosen = [case for case in cases if FLAGS.case in case.title]
+    if not chosen:
+        titles = "\n".join(case.title for case in cases)
+        raise app.UsageError(
+            f"`case` must be part of a title. Received: --case={FLAGS.case}; there are\n{titles}"
+        )
+    return chosen
+
+
 def values(names: Sequence[str]) -> Facts:
     """Returns the values of flags by name."""
     return {name: FLAGS[name].value for name in names}

@@ -291,19 +291,14 @@ COLUMNS: report.Columns = {
 
 def define_flags() -> None:
     """Defines the flags."""
-    flags.DEFINE_string("case", "", "Part of the titles of what is measured.")
+    report.define_case()
     report.define_flags(rounds=9, warmup=2)
 
 
 def main(argv: Sequence[str]) -> int:
     """Measures, and prints the table; returns the exit status."""
     here = report.begin(argv)
-    cases = [case for case in CASES if FLAGS.case in case.title]
-    if not cases:
-        titles = "\n".join(case.title for case in CASES)
-        raise app.UsageError(
-            f"`case` must be part of a title. Received: --case={FLAGS.case}; there are\n{titles}"
-        )
+    cases = report.selected(CASES)
     rows, all_left_out = [], {}
     # A process has one backend of Keras.
     for _, of_runtime in itertools.groupby(cases, lambda case: case.runtime):
