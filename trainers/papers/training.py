@@ -80,57 +80,11 @@ def reproduce(
             return True
 
         run = Run(config, parts, row)
-        checkpoint = store.restore()
-        run.fill(checkpoint[1] if checkpoint else {}, store)
-        if checkpoint is None:
-            if files.exists(best := store.folder / checkpoints.BEST):
-                raise WorkdirError(
-                    f"{best} is there without a checkpoint of its run, and a new run would replace "
-                    "it; choose another --workdir"
-                )
-            store.begin(run.arrays())
+        _fill(run, store)
         folder.record(run.done, run.epoch)
         table = Table(path / METRICS, last_step=run.done)
         print(f"{run}, in {path}", flush=True)
-        saved, seconds = time.monotonic(), 0.0  # seconds: of a validation
-
-        while not run.ended:
-            # Train to the end of the epoch.
-            end = run.epoch_end(len(run.losses) + 1)
-            while run.done < end and not signals.received:
-                if time.monotonic() >= deadline:
-                    break
-                run.take_step()
-                every = config.training.checkpoint_every_steps
-                is_due = every and run.done % every == 0
-                if is_due or time.monotonic() - saved > _SAVE_SECONDS:
-                    store.start_saving(run.done, run.arrays())
-                    saved = time.monotonic()
-            if run.done < end or time.monotonic() + seconds >= deadline:
-                break
-            # Validate, with the averages if there are some; keep the best weights.
-            run.settle(0)
-            began = time.monotonic()
-            with contextlib.suppress(StoppedError), signals.at_once():
-                validation = parts.validation(run.weights())
-            if signals.received:
-                break
-            seconds = time.monotonic() - began
-            is_best, train = run.end_epoch(validation)
-            if is_best:
-                store.save_best(as_arrays(run.weights()), run.best[1])
-            # Record the epoch, follow the schedule, write a checkpoint.
-            place = {"step": run.done, "epoch": run.epoch}
-            for kind, values in ((EPOCH, {"loss": train}), (VALIDATION, validation)):
-                # What a full disk does not take is written with the next row.
-                with contextlib.suppress(OSError):
-                    if not table.has(kind, run.done):
-                        table.append({"kind": kind, **place, **values})
-            if change := run.schedule.after_epoch(run.losses, run.rule):
-                print(change, flush=True)
-            store.start_saving(run.done, run.arrays())
-            saved = time.monotonic()
-
+        seconds = _train(run, store, table, signals, deadline)
         checkpoints.Unsaved(store, run.done, run.arrays()).save()
         signals.check()
         if not run.ended or time.monotonic() + 4 * seconds >= deadline:
@@ -150,6 +104,83 @@ def reproduce(
         )
         print(f"{summary}\n{path / card.NAME} has the details", flush=True)
         return True
+
+
+def _fill(run: "Run", store: checkpoints.Checkpoints) -> None:
+    """Fills a run from its newest checkpoint; a new run gets its first one.
+
+    Raises:
+        WorkdirError: no checkpoint can be read, or a new run would replace weights.
+    """
+    checkpoint = store.restore()
+    run.fill(checkpoint[1] if checkpoint else {}, store)
+    if checkpoint is not None:
+        return
+    if files.exists(best := store.folder / checkpoints.BEST):
+        raise WorkdirError(
+            f"{best} is there without a checkpoint of its run, and a new run would replace "
+            "it; choose another --workdir"
+        )
+    store.begin(run.arrays())
+
+
+def _train(
+    run: "Run",
+    store: checkpoints.Checkpoints,
+    table: Table,
+    signals: StopSignals,
+    deadline: float,
+) -> float:
+    """Trains epoch after epoch, to the end, a signal or the deadline.
+
+    Returns:
+        the seconds of the last validation.
+    """
+    saved, seconds = time.monotonic(), 0.0
+    every = run.config.training.checkpoint_every_steps
+    while not run.ended:
+        # Train to the end of the epoch.
+        end = run.epoch_end(len(run.losses) + 1)
+        while run.done < end and not signals.received:
+            if time.monotonic() >= deadline:
+                break
+            run.take_step()
+            is_due = every and run.done % every == 0
+            if is_due or time.monotonic() - saved > _SAVE_SECONDS:
+                store.start_saving(run.done, run.arrays())
+                saved = time.monotonic()
+        if run.done < end or time.monotonic() + seconds >= deadline:
+            break
+        # Validate, with the averages if there are some; keep the best weights.
+        run.settle(0)
+        began = time.monotonic()
+        with contextlib.suppress(StoppedError), signals.at_once():
+            validation = run.parts.validation(run.weights())
+        if signals.received:
+            break
+        seconds = time.monotonic() - began
+        is_best, train = run.end_epoch(validation)
+        if is_best:
+            store.save_best(as_arrays(run.weights()), run.best[1])
+        # Record the epoch, follow the schedule, write a checkpoint.
+        _record(run, table, train, validation)
+        if change := run.schedule.after_epoch(run.losses, run.rule):
+            print(change, flush=True)
+        store.start_saving(run.done, run.arrays())
+        saved = time.monotonic()
+    return seconds
+
+
+def _record(
+    run: "Run", table: Table, train: float, validation: Mapping[str, float]
+) -> None:
+    """Adds the losses of the epoch that ended to the table."""
+    place = {"step": run.done, "epoch": run.epoch}
+    for kind, values in ((EPOCH, {"loss": train}), (VALIDATION, validation)):
+        # What a full disk does not take is written with the next row.
+        with contextlib.suppress(OSError):
+            if not table.has(kind, run.done):
+                table.append({"kind": kind, **place, **values})
 
 
 class Run:
