@@ -113,7 +113,7 @@ def _uncaught(kind: type[BaseException], error: BaseException, trace: Any) -> No
     with contextlib.suppress(OSError, ValueError):
         sys.stdout.flush()
     os.write(2, f"error: {resources.OUT_OF_MEMORY.format('')}\n".encode())
-    os._exit(2)
+    os._exit(2)  # REFUSED in trainers/cli/command.py, which imports this module
 
 
 class StopSignals:
