@@ -61,7 +61,7 @@ def spec(network: Network, inputs: int, rows: int | None) -> Cache:
     )
 
 
-def past_of_level(network: Network, cache: Cache, level: int) -> State:
+def level_past(network: Network, cache: Cache, level: int) -> State:
     """Returns what a level keeps of its past, each `[B, W, units]` with a width of its own."""
     past = []
     for number, tensor in enumerate(cache.levels):
@@ -71,7 +71,7 @@ def past_of_level(network: Network, cache: Cache, level: int) -> State:
     return tuple(past)
 
 
-def levels_of_pasts(network: Network, pasts: Sequence[State]) -> State:
+def joined_pasts(network: Network, pasts: Sequence[State]) -> State:
     """Returns the entries of `Cache.levels` of what each level keeps, from the lowest up."""
     ordered = [pasts[level] for level in order(network)]
     by_state = zip(*ordered, strict=True)

@@ -184,7 +184,7 @@ def stream(
         levels = tuple(ops.expand_dims(tensor, 1) for tensor in last)
         return caches.finish_chunk(network, inputs, cache, plan, hidden, last, levels)
     phases = range(network.depth)
-    pasts = [caches.past_of_level(network, cache, phase) for phase in phases]
+    pasts = [caches.level_past(network, cache, phase) for phase in phases]
     turn = method.begin(network, weights, inputs, cache.inputs, pasts, solver)
     top, _ = _solve(network, turn, inputs, plan, solver)
     levels = _next_levels(network, turn, pasts, top, plan)
@@ -208,7 +208,7 @@ def _next_levels(
         padded = map(pad_left, past, below)
         widths = network.widths(phase)
         next_pasts.append(masks.last_valid_pasts(padded, widths, plan))
-    return caches.levels_of_pasts(network, next_pasts)
+    return caches.joined_pasts(network, next_pasts)
 
 
 def _at_once(outputs: Tensor) -> Convergence:

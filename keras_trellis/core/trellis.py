@@ -231,13 +231,13 @@ def stream(
     state = network.bottom(inputs, time_steps(inputs))
     pasts: list[State] = []
     for level in range(network.depth):
-        left = caches.past_of_level(network, cache, level)
+        left = caches.level_past(network, cache, level)
         padded = list(map(pad_left, left, state))
         pasts.append(masks.last_valid_pasts(padded, network.widths(level), plan))
         state = run_level(network, weights, addends, padded, level)
         state = network.begun(state, level)
     last = masks.last_valid(state, plan, cache.state)
-    levels = caches.levels_of_pasts(network, pasts)
+    levels = caches.joined_pasts(network, pasts)
     return caches.finish_chunk(network, inputs, cache, plan, state[0], last, levels)
 
 

@@ -118,7 +118,7 @@ def continued(
         stops_here = tf.reduce_any(token[:, None] == settings.stop_ids, axis=-1)
         stopped = rows.stopped | stops_here | (text.end >= 0)
         alive = rows.alive & ~stopped & (lengths < settings.max_length)
-        values = _of_token(log_probs, token, count, settings, rows.alive)
+        values = _at_token(log_probs, token, count, settings, rows.alive)
         pairs = zip(rows.written, values, strict=True)
         written = tuple(array.write(index, value) for array, value in pairs)
         return _Rows(token, alive, lengths, stopped, text, written)
@@ -168,7 +168,7 @@ def _begun(last: tf.Tensor) -> _Rows:
     )
 
 
-def _of_token(
+def _at_token(
     log_probs: tf.Tensor,
     token: tf.Tensor,
     count: tf.Tensor,

@@ -179,30 +179,21 @@ class SequenceLayer(Stateful, keras.layers.Layer):
             further = None
             states = self._state_in(cache)
         else:
-            outputs, states, further = self._run_whole(
-                sequences, initial, mask, training, levels, num_outputs
-            )
+            initial = self._begun(sequences, initial)
+            request = Pass(initial, mask, training, levels, num_outputs)
+            outputs, states, further = self.run(sequences, request)
         valid = None if mask is None else last_steps(mask, num_outputs)
         auxiliary = further if len(levels) > 1 else None
         return call_results(self, outputs, states, auxiliary, valid)
 
-    def _run_whole(
-        self,
-        sequences: Tensor,
-        initial: State | None,
-        mask: Tensor | None,
-        training: bool,
-        levels: Sequence[int] = (),
-        num_outputs: Number | None = None,
-    ) -> tuple[Tensor, State, Any]:
-        """Runs whole sequences from the state that a pass begins from."""
+    def _begun(self, sequences: Tensor, initial: State | None) -> State | None:
+        """Returns the state that a pass over whole sequences begins from; None for zeros."""
         begins_at_zeros = (
             type(self).get_initial_state is SequenceLayer.get_initial_state
         )
-        if initial is None and not begins_at_zeros:  # zeros cost less
-            initial = first_state(self, ops.shape(sequences)[0], None)
-        request = Pass(initial, mask, training, levels, num_outputs)
-        return self.run(sequences, request)
+        if initial is not None or begins_at_zeros:  # zeros cost less
+            return initial
+        return first_state(self, ops.shape(sequences)[0], None)
 
     def compute_output_shape(
         self, sequences_shape: Sequence[int | None], initial_state_shape: Any = None
@@ -291,7 +282,8 @@ class SequenceLayer(Stateful, keras.layers.Layer):
             ValueError: an argument does not fit the layer or the sequences.
         """
         sequences, initial, mask = checked_tensors(self, sequences, initial_state, mask)
-        return self._run_whole(sequences, initial, mask, training)
+        initial = self._begun(sequences, initial)
+        return self.run(sequences, Pass(initial, mask, training))
 
     def get_initial_cache(
         self, batch_size: Number, initial_state: Sequence[Tensor] | None = None

@@ -321,7 +321,9 @@ class TrellisLayer(TrellisBase):
         levels = self._levels(depth, auxiliary_every, auxiliary_from)
         sequences, initial, mask = checked_tensors(self, sequences, initial_state, mask)
         num_outputs = count_outputs(sequences, discard)
-        return self._run_whole(sequences, initial, mask, training, levels, num_outputs)
+        initial = self._begun(sequences, initial)
+        request = Pass(initial, mask, training, levels, num_outputs)
+        return self.run(sequences, request)
 
     def _levels(
         self, depth: int | None, auxiliary_every: int | None, auxiliary_from: str

@@ -217,7 +217,7 @@ class TrellisLM(Scoring):
         Returns:
             `[B, T, V]` in at least float32; log-probabilities where the head has no logits.
         """
-        logits = self.logits_of_step(training)
+        logits = self.step_logits(training)
         if logits is not None:
             return logits
         if keras.backend.is_float_dtype(getattr(ids, "dtype", None)):

@@ -152,7 +152,7 @@ class OwnLoss(keras.Model):
             sums, weights, _ = self.own_loss((x, y, sample_weight), training)
         return self._loss(sums, weights)
 
-    def logits_of_step(self, training: bool) -> Tensor | None:
+    def step_logits(self, training: bool) -> Tensor | None:
         """Returns what a call within a step on the own loss returns; None for any other call."""
         step = _STEP.get()
         if step is None or step.model is not self:

@@ -33,8 +33,8 @@ from keras_trellis.types import Number, State, Tensor
 
 _registered = keras.saving.register_keras_serializable("keras_trellis")
 # Arguments of the layer alone, and of its cell too; all others are the cell's.
-_OF_LAYER = {*ARGUMENTS, "name", "activity_regularizer"} - {"seed"}
-_OF_BOTH = ("dtype", "trainable", "seed")
+_OUTER = {*ARGUMENTS, "name", "activity_regularizer"} - {"seed"}
+_SHARED = ("dtype", "trainable", "seed")
 
 
 def cell_argument(name: str, is_rate: bool = False) -> Any:
@@ -110,8 +110,8 @@ class GatedRNN(SequenceLayer):
 
     @constructor
     def __init__(self, units: int, *, unroll: bool = False, **kwargs: Any) -> None:
-        own = {name: kwargs.pop(name) for name in _OF_LAYER & kwargs.keys()}
-        shared = {name: kwargs[name] for name in _OF_BOTH if name in kwargs}
+        own = {name: kwargs.pop(name) for name in _OUTER & kwargs.keys()}
+        shared = {name: kwargs[name] for name in _SHARED if name in kwargs}
         super().__init__(**own, **shared)
         self.unroll = bool(unroll)
         self.cell = self.cell_class(units, name="cell", **kwargs)

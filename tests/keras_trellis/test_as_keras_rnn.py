@@ -548,6 +548,7 @@ def test_dropout_may_be_set_at_any_time(make_ours, name, stateful):
 
 
 def test_dropout_that_is_set_acts_in_fit():
+    keras.utils.set_random_seed(0)
     x = draw(8, 4, 3)
     layer = TrellisLayer(4, 1, seed=1)
     model = keras.Sequential([keras.Input((4, 3)), layer])

@@ -314,7 +314,7 @@ class _Planner:
         names = self._names(path, cache)
         declared = rule.lines()
         if declared is None:
-            lines = _lines_of_cache(names, keras.tree.flatten(cache))
+            lines = _cache_lines(names, keras.tree.flatten(cache))
         else:
             lines = self._named_lines(path, declared)
         node = Node(
@@ -357,7 +357,7 @@ class _Planner:
         return lines
 
 
-def _lines_of_cache(
+def _cache_lines(
     names: Sequence[str | None], specs: Sequence[keras.KerasTensor]
 ) -> dict[str, Line]:
     """Returns a delay line of length one for each tensor of a cache that has numbers."""
