@@ -33,11 +33,8 @@ _LEFT = re.compile(r".*\.part|\.exporting-.*|\..*\.part")
 _VERSION = re.compile(r"models/(\d+)/")
 _EXPORTED = 2  # the version that an undisturbed export makes
 # A lock holds a process's number; a picture is drawn from the table; a log has all that was tried;
-# events that were written once more, and what TensorFlow could not remove of a SavedModel, do no
-# harm.
-_IGNORED = re.compile(
-    r"\bcurves\.png$|\block$|\.log$|/tensorboard/.*\.unreadable$|/variables_temp/"
-)
+# events that were written once more do no harm.
+_IGNORED = re.compile(r"\bcurves\.png$|\block$|\.log$|/tensorboard/.*\.unreadable$")
 # They may be incomplete, and so may the points that a comparison takes from them.
 RECORDS = ("metrics.csv", "tensorboard", "curves.png", "drawing.gif", "points.csv")
 _PATH_FIELDS = (CHECKSUM, "files")

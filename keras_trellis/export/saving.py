@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
@@ -105,6 +106,10 @@ def save(
 
     def write(folder: str) -> None:
         tf.saved_model.save(module, folder, signatures=functions)
+        # What TensorFlow could not remove it leaves behind, and says nothing.
+        temporary = os.path.join(folder, "variables", "variables_temp")
+        if os.path.isdir(temporary):
+            shutil.rmtree(temporary)
         size = _size(folder)
         extra = os.path.join(folder, _EXTRA)
         os.makedirs(extra)

@@ -14,6 +14,7 @@ import threading
 import pytest
 import tensorflow as tf
 
+from keras_trellis import TrellisClassifier, TrellisLayer, export
 from keras_trellis.export import versions
 
 
@@ -106,6 +107,7 @@ def test_exports_at_the_same_time_take_different_versions(tmp_path):
 
 KILLED = """
 import os, pathlib, signal, sys
+from keras_trellis import TrellisClassifier, TrellisLayer, export
 from keras_trellis.export import versions
 def write(folder):
     pathlib.Path(folder, "saved_model.pb").write_text("graph")
@@ -276,6 +278,26 @@ def test_an_error_of_tensorflow_is_told_in_a_line(tmp_path):
         == f"no version is written in {tmp_path}: a: No space left on device"
     )
     assert names(tmp_path) == []
+
+
+def test_what_tensorflow_could_not_remove_is_no_part_of_a_version(
+    tmp_path, monkeypatch
+):
+    save = tf.saved_model.save
+
+    def leave(module, folder, **others):
+        save(module, folder, **others)
+        temporary = pathlib.Path(folder, "variables", "variables_temp")
+        temporary.mkdir()
+        (temporary / "part-00000-of-00001.index").write_text("")
+
+    monkeypatch.setattr(tf.saved_model, "save", leave)
+    model = TrellisClassifier(3, TrellisLayer(4, 2))
+    model.build((None, None, 2))
+    version = export.export_classifier(model, tmp_path / "served")
+    assert not [*pathlib.Path(version).rglob("*temp*")]
+    manifest = pathlib.Path(version, "manifest.json").read_text()
+    assert "variables/variables.index" in manifest and "temp" not in manifest
 
 
 def test_an_object_store_gets_the_graph_last(monkeypatch):
