@@ -139,7 +139,11 @@ def _versions(path: str) -> dict[int, str]:
     names: dict[int, str] = {}
     if not tf.io.gfile.exists(path):
         return names
-    for entry in tf.io.gfile.listdir(path):
+    try:
+        entries = tf.io.gfile.listdir(path)
+    except tf.errors.OpError as error:
+        raise OSError(f"{path} cannot be listed: {error.message}") from error
+    for entry in entries:
         name = entry.rstrip("/")
         number = _number(name)
         if number is not None:

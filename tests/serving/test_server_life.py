@@ -186,6 +186,23 @@ def test_a_path_that_is_refused_before_its_route_is_counted_as_its_own(service):
         assert line in text
 
 
+def test_no_request_begins_a_thread(service, monkeypatch):
+    """Where memory is short, such a thread would be waited for without an end."""
+
+    def begun(thread):
+        raise AssertionError(f"{thread} is begun")
+
+    async def ask(client):
+        # Those of the application alone; the client is in the same process.
+        monkeypatch.setattr(threading.Thread, "start", begun)
+        long = "a " * 3000
+        body = {"texts": [long, "b a"]}
+        return [await client.post("/score", json=body) for _ in range(2)]
+
+    answers = asyncio.run(asked_in_process(service, ask))
+    assert [answer.status_code for answer in answers] == [200, 200]
+
+
 def test_a_server_whose_steps_do_not_end_is_not_ready(service, monkeypatch):
     async def ask(client):
         ready = await client.get("/readyz")

@@ -12,7 +12,6 @@ from typing import Any
 
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
-from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 from starlette.responses import (
     FileResponse,
@@ -112,7 +111,7 @@ def _lifespan(service: Service) -> Any:
         service.begin()
         yield
         service.give_up()
-        await run_in_threadpool(service.join)
+        await service.aside(service.join)
 
     return lifespan
 
@@ -150,7 +149,7 @@ def _add_openai(app: FastAPI, service: Service) -> None:
         await service.ended(work, listener)
         parts = [choice.part() for choice in answers.choices(work, asked)]
         answer = {**header, "choices": parts, "usage": answers.usage(work)}
-        return await _as_json(answer, work)
+        return await _as_json(service, answer, work)
 
     @app.post("/v1/chat/completions", responses=_ERRORS)
     async def chat() -> None:
@@ -171,10 +170,10 @@ def _add_texts(app: FastAPI, service: Service) -> None:
             return service.score_rows(model, prompts, asked.alternatives, listener)
 
         work = await _answered(service, asked.texts, rows, listener)
-        scores = await run_in_threadpool(answers.scores, work)
+        scores = await service.aside(answers.scores, work)
         separator = work.served.model.tokenizer.separator
         answer = {"separator": separator, "scores": scores}
-        return await _as_json({**_version(service, work), **answer}, work)
+        return await _as_json(service, {**_version(service, work), **answer}, work)
 
     @app.post("/next", responses=_responses("/next"))
     async def following(request: Request, asked: schemas.NextRequest) -> Response:
@@ -205,7 +204,7 @@ def _add_texts(app: FastAPI, service: Service) -> None:
             "words": [prompt.words for prompt in prompts],
             "unknown": [prompt.unknown for prompt in prompts],
         }
-        return await _as_json(answer, work)
+        return await _as_json(service, answer, work)
 
 
 async def _answered(
@@ -222,7 +221,7 @@ def _add_state(app: FastAPI, service: Service) -> None:
     async def card() -> JSONResponse:
         """Tells what the model card says of the model."""
         served = service.versions.current
-        facts = await run_in_threadpool(page.facts, served.folder)
+        facts = await service.aside(page.facts, served.folder)
         version = {"model": service.name, "version": served.number}
         return JSONResponse({**version, "facts": facts})
 
@@ -325,12 +324,12 @@ def _event(answer: Json) -> str:
     return f"data: {json.dumps(answer, ensure_ascii=False)}\n\n"
 
 
-async def _as_json(answer: Json, work: Work) -> Response:
+async def _as_json(service: Service, answer: Json, work: Work) -> Response:
     size = sum(len(prompt.ids) for prompt in work.prompts)
     size += sum(len(row.written) for row in work.rows)
     if size <= _LARGE:
         return JSONResponse(answer)
-    return await run_in_threadpool(JSONResponse, answer)
+    return await service.aside(JSONResponse, answer)
 
 
 def _header(service: Service, work: Work) -> Json:

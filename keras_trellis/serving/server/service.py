@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import secrets
+import threading
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
-from starlette.concurrency import run_in_threadpool
 
 from keras_trellis.serving import manifest
 from keras_trellis.serving.failures import Failures
@@ -27,6 +28,7 @@ from keras_trellis.serving.worker import ClosedError, FullError, Worker
 
 _RETRY = {"Retry-After": "1"}  # seconds
 _AT_ONCE = 4096  # characters that are cut into tokens while other requests wait
+_THREADS = 4  # for what would keep other requests waiting
 
 
 class Prompt(NamedTuple):
@@ -89,6 +91,7 @@ class Service:
         self.limits = limits
         self.stopping = False
         self._loop: asyncio.AbstractEventLoop | None = None
+        self._threads = ThreadPoolExecutor(_THREADS, "requests")
         self.failures = Failures(report)
         self.metrics = Metrics(
             waiting=lambda: self.versions.current.worker.waiting,
@@ -106,7 +109,17 @@ class Service:
     def begin(self) -> None:
         """Looks for new versions, and lets rows tell the event loop that runs now of their news."""
         self._loop = asyncio.get_running_loop()
+        # All of them now: a request that begins a thread hangs where there is no memory for it
+        # (https://github.com/python/cpython/issues/140746).
+        together = threading.Barrier(_THREADS)
+        for _ in range(_THREADS):
+            self._threads.submit(together.wait)
         self.versions.begin(self.limits.poll)
+
+    async def aside(self, function: Callable[..., Any], *arguments: Any) -> Any:
+        """Returns what a function returns, while other requests go on."""
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._threads, function, *arguments)
 
     def problem(self) -> str | None:
         """Returns why it does not do all that it should; None if it does."""
@@ -161,7 +174,7 @@ class Service:
         if sum(map(len, texts)) <= _AT_ONCE:
             prompts = _read(model, name, texts)
         else:
-            prompts = await run_in_threadpool(_read, model, name, texts)
+            prompts = await self.aside(_read, model, name, texts)
         longest = max(len(prompt.ids) - 1 for prompt in prompts)
         if longest > self.limits.prompt_tokens:
             message = (

@@ -347,3 +347,5 @@ def test_a_folder_that_cannot_be_listed_is_named(tmp_path, monkeypatch):
     ):
         versions.publish(write, str(tmp_path))
     assert not names(tmp_path)
+    with pytest.raises(OSError, match=f"{tmp_path} cannot be listed: .*Permission"):
+        versions.newest(str(tmp_path))
