@@ -295,6 +295,7 @@ class Service:
     def join(self) -> None:
         """Waits for the end of the workers, after `give_up`."""
         self.versions.join()
+        self._threads.shutdown(wait=False)
 
     def _start(self, slots: Slots) -> Worker:
         observer = _Observer(self.metrics, self.failures)
