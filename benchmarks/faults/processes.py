@@ -271,8 +271,11 @@ def _module_status(module, arguments, disturbance):
 
 
 def _end(status):
-    for thread in threading.enumerate():  # as Python does
-        if thread is not threading.current_thread() and not thread.daemon:
+    for (
+        thread
+    ) in threading.enumerate():  # as Python does, which ends those of executors first
+        ends = thread.daemon or thread.name.startswith("requests")
+        if thread is not threading.current_thread() and not ends:
             thread.join()
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(OSError, ValueError):

@@ -97,8 +97,8 @@ class _Server:
 async def _serving(path: Path) -> AsyncIterator[_Server]:
     """Serves a model while the context lasts."""
     service = Service(path, Limits(slots=4, poll=0.02, threads=1), lambda line: None)
-    service.begin()
     try:
+        service.begin()
         yield _Server(service)
     finally:
         service.give_up()
@@ -111,11 +111,15 @@ async def _copied(server: _Server, new: Path, folder: Path) -> None:
     Raises:
         ValueError: the copy is not served at last.
     """
-    for source in sorted(path for path in new.rglob("*") if path.is_file()):
-        target = folder / source.relative_to(new)
-        target.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copyfile(source, target)
-        await server.score()
+    folders = [new]
+    for source in folders:  # not `rglob`: it passes over what it may not list
+        (folder / source.relative_to(new)).mkdir(exist_ok=True)
+        for path in sorted(source.iterdir()):
+            if path.is_dir():
+                folders.append(path)
+                continue
+            shutil.copyfile(path, folder / path.relative_to(new))
+            await server.score()
     end = time.monotonic() + SECONDS
     while server.service.versions.current.folder.name != folder.name:
         if time.monotonic() > end:
