@@ -47,5 +47,8 @@ def jitted(function: Callable, static: Sequence[str]) -> Callable:
     return function
 
 
+sigmoid = keras.activations.sigmoid
+"""The logistic function."""
+
 tanh = keras.activations.tanh
 """The hyperbolic tangent."""

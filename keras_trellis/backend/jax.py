@@ -104,6 +104,9 @@ def saving_products(function: Callable) -> Callable:
     return jax.checkpoint(function, policy=policy, prevent_cse=False)
 
 
+sigmoid = keras.activations.sigmoid
+
+
 def tanh(tensor: Tensor) -> Tensor:
     """Returns the hyperbolic tangent; Keras's takes that of float64 in float32."""
     return jnp.tanh(tensor)

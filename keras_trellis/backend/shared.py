@@ -78,6 +78,11 @@ def matmul(
     return one @ other
 
 
+def rows(sequences: Any) -> Any:
+    """Returns `[B, T, C]` as `[B * T, C]`."""
+    return sequences.reshape(-1, sequences.shape[-1])
+
+
 def multiply(sequences: Any, matrix: Any) -> Any:
     """Returns `[B, T, C]` times `[C, C']`, `[B, T, C']`."""
     # On torch `ops.matmul` multiplies float64 in float32.

@@ -216,14 +216,18 @@ def matmul(
     return tf.matmul(one, other, transpose_a=transpose_one, transpose_b=transpose_other)
 
 
+def rows(sequences: Tensor) -> Tensor:
+    """Returns `[B, T, C]` as `[B * T, C]`."""
+    return tf.reshape(sequences, [-1, sequences.shape[-1]])
+
+
 def multiply(sequences: Tensor, matrix: Tensor, transpose: bool = False) -> Tensor:
     """Returns `[B, T, C]` times `[C, C']` (or its transpose), `[B, T, C']`, as one 2-D product.
 
     A product of three dimensions is slower, and XLA cannot differentiate `tf.tensordot` in a loop
     with unknown sizes.
     """
-    rows = tf.reshape(sequences, [-1, sequences.shape[-1]])
-    products = tf.matmul(rows, matrix, transpose_b=transpose)
+    products = tf.matmul(rows(sequences), matrix, transpose_b=transpose)
     channels = products.shape[-1]
     steps = sequences.shape[1]
     if steps:  # fewer operations, which counts where there is a single step

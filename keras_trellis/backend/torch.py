@@ -89,6 +89,16 @@ def take(values: Tensor, places: Any, axis: int = 0) -> Tensor:
     return ops.take(values, places, axis)
 
 
+def tanh(tensor: Tensor) -> Tensor:  # type: ignore[no-redef]
+    """Returns the hyperbolic tangent; Keras's takes as long to look at its argument."""
+    return torch.tanh(tensor)
+
+
+def sigmoid(tensor: Tensor) -> Tensor:  # type: ignore[no-redef]
+    """Returns the logistic function, as `tanh`."""
+    return torch.sigmoid(tensor)
+
+
 def argmax(values: Tensor) -> Tensor:
     """Returns the place of the largest of `[..., N]`, of equals the first: int32 `[...]`."""
     return torch.argmax(values, -1).int()

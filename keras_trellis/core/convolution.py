@@ -18,9 +18,7 @@ def time_steps(sequences: Tensor) -> Number:
 def axis_size(tensor: Tensor, axis: int) -> Number:
     """Returns the size of an axis, as an integer if it is known."""
     known = tensor.shape[axis]
-    if known is None:
-        return ops.shape(tensor)[axis]
-    return known
+    return ops.shape(tensor)[axis] if known is None else known
 
 
 def zeros(sequences: Tensor, steps: Number, channels: int) -> Tensor:
@@ -109,13 +107,18 @@ def join_taps(
         `[B, T', k * C]`.
     """
     delays = [tap * dilation for tap in reversed(range(taps))]
+    if needed is not ALL and backend.NAME == "torch":
+        # Each slice would be an operation, and its gradient a sequence of its own.
+        first = padded[:, width - delays[0] + needed.begin :]
+        windows = first.unfold(1, delays[0] + 1, needed.every)[..., ::dilation]
+        return windows.transpose(2, 3).flatten(2)
     read = [delay(padded, width, steps, needed) for steps in delays]
     return backend.join(read, axis=2)
 
 
 def at_least_float32(tensor: Tensor) -> Tensor:
     """Casts half precision to float32; leaves float32 and float64 as they are."""
-    if keras.backend.standardize_dtype(tensor.dtype) == "float64":
+    if keras.backend.standardize_dtype(tensor.dtype) in ("float32", "float64"):
         return tensor
     return ops.cast(tensor, "float32")
 
@@ -132,10 +135,8 @@ multiply = backend.multiply
 """Returns `[B, T, C]` times `[C, C']`, `[B, T, C']`."""
 
 
-def rows(sequences: Tensor) -> Tensor:
-    """Returns `[B, T, C]` as `[B * T, C]`."""
-    channels = sequences.shape[-1]
-    return ops.reshape(sequences, [-1, channels])
+rows = backend.rows
+"""Returns `[B, T, C]` as `[B * T, C]`."""
 
 
 def causal_convolution(

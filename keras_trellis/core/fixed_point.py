@@ -143,8 +143,7 @@ def solve(
 
     def goes_on(count: Number, loop: _Loop) -> Tensor:
         # Once at least: a result on which nothing was applied has no gradient, not even zero.
-        settled = ops.all(loop.convergence.converged)
-        return ops.equal(count, 0) | ops.logical_not(settled)
+        return ops.equal(count, 0) | ~ops.all(loop.convergence.converged)
 
     start = (ops.zeros([], "int32"), _begin(guess, solved))
     turn, turns = advance, max_iterations
@@ -265,6 +264,4 @@ def _squares(sequences: Tensor) -> Tensor:
 def _running_sum(values: Tensor, reverse: bool) -> Tensor:
     if not reverse:
         return ops.cumsum(values, axis=1)
-    reversed_values = ops.flip(values, axis=1)
-    sums = ops.cumsum(reversed_values, axis=1)
-    return ops.flip(sums, axis=1)
+    return ops.flip(ops.cumsum(ops.flip(values, axis=1), axis=1), axis=1)

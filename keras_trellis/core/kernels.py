@@ -159,9 +159,7 @@ def expand_group_input(kernel: Tensor, blocks: int, groups: int) -> Tensor:
     """
     _, inputs, channels = kernel.shape
     first = ops.reshape(kernel, [inputs, blocks, 1, -1])
-    others = [0, groups - 1]
-    widths = [[0, 0], [0, 0], others, [0, 0]]
-    everywhere = ops.pad(first, widths)
+    everywhere = ops.pad(first, [[0, 0], [0, 0], [0, groups - 1], [0, 0]])
     return ops.reshape(everywhere, [1, inputs, groups * channels])
 
 

@@ -50,29 +50,32 @@ class Line(NamedTuple):
         return tuple(sorted((place for place in read if place > 0), reverse=True))
 
 
-def delayed(line: Line, past: Tensor, pushed: Tensor, delay: int) -> Tensor:
+def read(
+    line: Line, past: Tensor, pushed: Tensor, windows: Sequence[Sequence[int]]
+) -> Tensor:
     """Returns what stands so many steps before each output.
 
     Args:
         line: the line.
         past: the entries at `line.places(n)`, `[B, K, ...]`.
         pushed: the entries of the chunk, `[B, n, ...]`.
-        delay: one of the line's.
+        windows: delays of the line. Each of them is read for all outputs before the next one.
 
     Returns:
-        `[B, n / stride, ...]`.
+        `[B, entries, ...]`: of each window, for each output, at each delay.
     """
     steps = pushed.shape[1]
-    begins = range(0, steps, line.stride)
-    places = line.places(steps)
-    old = [places.index(delay - begin) for begin in begins if begin < delay]
-    new = [begin - delay for begin in begins if begin >= delay]
-    parts = []
-    if old:
-        parts.append(take(past, old))
-    if new:
-        parts.append(pushed[:, new[0] : new[-1] + 1 : line.stride])
-    return backend.join(parts, axis=1)
+    place_by_delay = {place: number for number, place in enumerate(line.places(steps))}
+    count = len(place_by_delay)
+    places = [
+        place_by_delay[delay - begin] if begin < delay else count + begin - delay
+        for delays in windows
+        for begin in range(0, steps, line.stride)
+        for delay in delays
+    ]
+    if max(places) < count:
+        return take(past, places)
+    return take(backend.join([past, pushed], axis=1), places)
 
 
 def take(past: Tensor, places: Sequence[int]) -> Tensor:

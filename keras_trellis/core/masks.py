@@ -223,17 +223,14 @@ def last_valid(state: State, plan: Packing | None, before: State) -> State:
     Returns:
         each `[B, C]`.
     """
-    states = []
-    for first, tensor in zip(before, state, strict=True):
+
+    def last(first: Tensor, tensor: Tensor) -> Tensor:
         if plan is None:
-            padded = _prepend(first, tensor[:, -1:])
-            last = padded[:, -1]
-        else:
-            padded = _prepend(first, tensor)
-            last = backend.gather_steps(padded, plan.count[:, None])
-            last = last[:, 0]
-        states.append(last)
-    return tuple(states)
+            return _prepend(first, tensor[:, -1:])[:, -1]
+        padded = _prepend(first, tensor)
+        return backend.gather_steps(padded, plan.count[:, None])[:, 0]
+
+    return tuple(map(last, before, state))
 
 
 def last_valid_steps(padded: Tensor, width: int, plan: Packing | None) -> Tensor:

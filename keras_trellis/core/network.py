@@ -15,7 +15,13 @@ from keras import ops
 from keras_trellis.arguments import dilation_cycle, positive, refusal
 from keras_trellis.backend import current as backend
 from keras_trellis.core import schedule
-from keras_trellis.core.convolution import at_least_float32, where, zero_rows, zeros
+from keras_trellis.core.convolution import (
+    at_least_float32,
+    repeated,
+    where,
+    zero_rows,
+    zeros,
+)
 from keras_trellis.core.schedule import Grid, Segment
 from keras_trellis.types import Number, State, Tensor
 
@@ -133,23 +139,34 @@ class Network:
         )
         return list(parts)
 
-    def injected(self, part: Segment) -> set[int]:
-        """Returns the dilations of a segment's levels that the input enters."""
+    def injected(self, levels: range) -> set[int]:
+        """Returns the dilations of those of some levels that the input enters."""
         every = self.inject_every
-        levels = range(part.first, part.last)
         return {self.dilation(index) for index in levels if index % every == 0}
 
     def injected_grids(self, parts: Sequence[Segment]) -> dict[int, Grid]:
         """Returns for each dilation the finest grid on which the input joins levels."""
         grids = {}
         for part in reversed(parts):
-            for dilation in self.injected(part):
+            for dilation in self.injected(range(part.first, part.last)):
                 grids[dilation] = part.after
         return grids
 
     def bottom(self, sequences: Tensor, steps: Number) -> State:
         """Returns the state below level 0: zeros, each `[B, steps, units]`."""
         return (zeros(sequences, steps, self.units),) * self.gate.states
+
+    def left(self, initial: State, widths: Sequence[int], below: State) -> State:
+        """Returns what stands to the left of a level's input, each `[B, width, units]`.
+
+        Args:
+            initial: the state there, each `[B, units]`; (): zeros.
+            widths: how many steps of each tensor of the state.
+            below: the state of the level below.
+        """
+        if initial:
+            return tuple(map(repeated, initial, widths))
+        return tuple(zeros(below[0], width, self.units) for width in widths)
 
     def no_history(self, sequences: Tensor) -> State:
         """Returns the initial state of sequences without one: zeros, each `[B, units]`."""
@@ -230,7 +247,7 @@ class Gate(abc.ABC):
 
 
 def activation_function(name: str, value: Activation) -> Callable[[Tensor], Tensor]:
-    """Returns an activation; tanh as one that does not round more than its argument is rounded.
+    """Returns an activation; tanh and the sigmoid as the backend computes them best.
 
     Args:
         name: the argument's.
@@ -243,9 +260,9 @@ def activation_function(name: str, value: Activation) -> Callable[[Tensor], Tens
         activation = keras.activations.get(value)
     except (TypeError, ValueError):
         raise refusal(name, value, "an activation of Keras or a function") from None
-    if activation is keras.activations.tanh:
-        return backend.tanh
-    return activation
+    if activation is keras.activations.sigmoid:
+        return backend.sigmoid
+    return backend.tanh if activation is keras.activations.tanh else activation
 
 
 def activate(gate: Gate, total: Tensor, shifted: State) -> State:
@@ -259,8 +276,12 @@ def activate(gate: Gate, total: Tensor, shifted: State) -> State:
     Returns:
         the gate's states, each `[..., units]`.
     """
-    blocks = ops.split(at_least_float32(total), gate.blocks, axis=-1)
+    exact = at_least_float32(total)
+    units = exact.shape[-1] // gate.blocks
+    blocks = backend.split(exact, [units] * gate.blocks)
     state = gate.step(blocks, tuple(map(at_least_float32, shifted)))
+    if exact is total:
+        return state
     return tuple(ops.cast(tensor, total.dtype) for tensor in state)
 
 

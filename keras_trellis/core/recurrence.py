@@ -144,8 +144,7 @@ def block_size(recurrent: Recurrent, state: State, steps: Number) -> Number:
         size = math.sqrt(share * steps)
         return max(1, round(size))
     steps = ops.cast(steps, "float32")
-    size = ops.round(ops.sqrt(share * steps))
-    return ops.maximum(1, ops.cast(size, "int32"))
+    return ops.maximum(1, ops.cast(ops.round(ops.sqrt(share * steps)), "int32"))
 
 
 def _in_blocks(

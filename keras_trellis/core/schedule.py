@@ -195,9 +195,8 @@ def segments(
 
 def _reach(grid: Grid, steps: int | None) -> int:
     """Returns how far a grid reaches back; -1 for all steps where T is unknown."""
-    whole = -1 if steps is None else steps - 1
     if grid.reach is None:
-        return whole
+        return -1 if steps is None else steps - 1
     return grid.reach
 
 

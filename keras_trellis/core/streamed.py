@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 from keras import ops
 
 from keras_trellis.backend import current as backend
 from keras_trellis.core.convolution import masked, multiply, rows
-from keras_trellis.core.lines import Line, delayed, take
+from keras_trellis.core.lines import Line, read
 from keras_trellis.core.network import Network, Weights, activate
 from keras_trellis.types import State, Tensor
 
@@ -30,21 +30,19 @@ def lines(
         history: whether a state may stand to the left of the first level. Otherwise all below it is
             zero, and it has no line.
     """
-    injected = range(0, network.depth, network.inject_every)
-    dilations = {network.dilation(level) for level in injected}
+    dilations = network.injected(range(network.depth))
     taps = range(1, network.input_taps)
-    read = {tap * dilation for tap in taps for dilation in dilations}
+    read_at = {tap * dilation for tap in taps for dilation in dilations}
     made = {}
-    if read:
-        made[_INPUTS] = Line((channels,), tuple(sorted(read)), dtype)
+    if read_at:
+        made[_INPUTS] = Line((channels,), tuple(sorted(read_at)), dtype)
     for level in range(0 if history else 1, network.depth):
         dilation = network.dilation(level)
         taps = range(1, max(network.kernel_size, 2))
         hidden, *others = names(network, level)
         delays = tuple(tap * dilation for tap in taps)
         made[hidden] = Line((network.units,), delays, dtype)
-        for name in others:
-            made[name] = Line((network.units,), (dilation,), dtype)
+        made |= dict.fromkeys(others, Line((network.units,), (dilation,), dtype))
     return made
 
 
@@ -75,8 +73,9 @@ def advance(
     steps = inputs.shape[1]
     addends = _inject(network, weights, inputs, past, table)
     kernel = ops.cast(weights.recurrent_kernel, inputs.dtype)
+    past_taps = _past_taps(network.kernel_size)
     products = {}
-    if steps == 1 and network.kernel_size > 1:
+    if steps == 1 and past_taps:
         products = _past_products(network, kernel, weights.state_mask, past)
     pushed = {_INPUTS: inputs} if _INPUTS in table else {}
     state = network.bottom(inputs, steps)
@@ -91,29 +90,29 @@ def advance(
         below = names(network, level)
         if below[0] in table:
             pushed |= dict(zip(below, state, strict=True))
-            read = [
-                functools.partial(delayed, table[name], past[name], tensor)
+            reading = [
+                functools.partial(read, table[name], past[name], tensor)
                 for name, tensor in zip(below, state, strict=True)
             ]
-            shifted = tuple(one(dilation) for one in read)
-            if level not in products:
-                delays = [tap * dilation for tap in _past_taps(network.kernel_size)]
-                taps = [*map(read[0], delays), state[0]]
-                joined = _joined(taps, weights.state_mask)
-                terms.append(multiply(joined, rows(kernel)))
-            else:
+            shifted = tuple(one([[dilation]]) for one in reading)
+            if past_taps and level not in products:
+                taps = reading[0]([[tap * dilation for tap in past_taps]])
+                taps = masked(taps, weights.state_mask)
+                products[level] = _product(kernel, taps, steps)
+            if past_taps:
                 terms.append(products[level])
-                if level:  # below the first one the present is zero
-                    present = masked(state[0], weights.state_mask)
-                    terms.append(multiply(present, kernel[-1]))
+            if level:  # below the first one the present is zero
+                present = masked(state[0], weights.state_mask)
+                terms.append(multiply(present, kernel[-1]))
         total = functools.reduce(ops.add, terms)
         state = network.begun(activate(network.gate, total, shifted), level)
     return state, pushed
 
 
-def _joined(taps: Sequence[Tensor], mask: Tensor | None) -> Tensor:
-    """Returns taps side by side, `[B, n, taps * C]`, with the dropout mask of each."""
-    return backend.join([masked(tap, mask) for tap in taps], axis=2)
+def _product(kernel: Tensor, taps: Tensor, outputs: int) -> Tensor:
+    """Returns past taps `[B, outputs * (k - 1), C]` times their kernels, `[B, outputs, C']`."""
+    flat = ops.reshape(taps, [-1, outputs, (kernel.shape[0] - 1) * kernel.shape[1]])
+    return multiply(flat, rows(kernel[:-1]))
 
 
 def _inject(
@@ -128,34 +127,24 @@ def _inject(
     Each is `[B, n, blocks * units]`.
     """
     kernel = weights.kernel
-    injected = range(0, network.depth, network.inject_every)
-    dilations = sorted({network.dilation(level) for level in injected})
+    dilations = sorted(network.injected(range(network.depth)))
     inputs = masked(inputs, weights.input_mask)
+    present = multiply(inputs, kernel[-1])
+    if weights.bias is not None:
+        present = present + weights.bias
     if _INPUTS not in table:
-        return dict.fromkeys(dilations, _biased(weights, multiply(inputs, kernel[-1])))
-    line = table[_INPUTS]
-    before = masked(past[_INPUTS], weights.input_mask)
-    taps = _past_taps(network.input_taps)
-    if inputs.shape[1] > 1:
-        addends = {}
-        for dilation in dilations:
-            read = [delayed(line, before, inputs, tap * dilation) for tap in taps]
-            joined = _joined([*read, inputs], None)
-            addends[dilation] = _biased(weights, multiply(joined, rows(kernel)))
-        return addends
+        return dict.fromkeys(dilations, present)
     # The past of all dilations in one product.
-    places = line.places(1)
-    taken = [places.index(tap * dilation) for dilation in dilations for tap in taps]
-    entries = take(before, taken)
-    entries = ops.reshape(entries, [-1, len(dilations), len(taps) * line.shape[0]])
-    present = _biased(weights, multiply(inputs, kernel[-1]))
-    products = multiply(entries, rows(kernel[:-1])) + present
-    by_dilation = backend.split(products, [1] * len(dilations), axis=1)
+    taps = _past_taps(network.input_taps)
+    windows = [[tap * dilation for tap in taps] for dilation in dilations]
+    before = masked(past[_INPUTS], weights.input_mask)
+    entries = read(table[_INPUTS], before, inputs, windows)
+    sizes = [inputs.shape[1]] * len(dilations)
+    products = _product(kernel, entries, sum(sizes))
+    if sizes[0] > 1:
+        present = backend.join([present] * len(dilations), axis=1)
+    by_dilation = backend.split(products + present, sizes, axis=1)
     return dict(zip(dilations, by_dilation, strict=True))
-
-
-def _biased(weights: Weights, products: Tensor) -> Tensor:
-    return products if weights.bias is None else products + weights.bias
 
 
 def _past_products(
@@ -168,20 +157,14 @@ def _past_products(
 
     They are one product: where rows are few, its time is that of reading the kernel.
     """
-    taps = {}
-    for level in range(network.depth):
-        hidden, *_ = names(network, level)
-        if hidden in past:
-            taps[level] = past[hidden]
+    hidden = [names(network, level)[0] for level in range(network.depth)]
+    taps = {level: past[name] for level, name in enumerate(hidden) if name in past}
     if not taps:
         return {}
     joined = masked(backend.join([*taps.values()], axis=1), mask)
-    channels = (network.kernel_size - 1) * network.units
-    by_level = ops.reshape(joined, [-1, len(taps), channels])
-    products = multiply(by_level, rows(kernel[:-1]))
-    return dict(
-        zip(taps, backend.split(products, [1] * len(taps), axis=1), strict=True)
-    )
+    products = _product(kernel, joined, len(taps))
+    by_level = backend.split(products, [1] * len(taps), axis=1)
+    return dict(zip(taps, by_level, strict=True))
 
 
 def _past_taps(taps: int) -> range:

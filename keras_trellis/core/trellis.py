@@ -7,6 +7,7 @@ the same, faster.
 from __future__ import annotations
 
 import functools
+import operator
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -19,7 +20,6 @@ from keras_trellis.core.convolution import (
     delay,
     masked,
     pad_left,
-    repeated,
     take_steps,
     time_steps,
 )
@@ -51,7 +51,7 @@ class Carry(NamedTuple):
     Attributes:
         state: the state of the level below, each `[B, T', units]`.
         addends: what joins the products.
-        initial: what stands to the left of every level, each `[B, units]`.
+        initial: what stands to the left of every level, each `[B, units]`; (): zeros.
         weights: the weights, as the method needs them.
     """
 
@@ -82,18 +82,18 @@ def _begin(
     needed: Mapping[int, Steps],
 ) -> Carry:
     addends = inject(network, weights, inputs, None, needed)
-    return Carry((), addends, initial or network.no_history(inputs), weights)
+    return Carry((), addends, initial or (), weights)
 
 
 def _climb(levels: Levels, carry: Carry, recompute: bool = False) -> Carry:
     part = levels.part
+    advance = functools.partial(_advance, levels, carry)
+    state, first = carry.state, part.first
+    if not first and not carry.initial:
+        state = advance((), 0, 0)
+        first = 1
     state = ascent.ascend(
-        functools.partial(_advance, levels, carry),
-        carry.state,
-        part.first,
-        part.last,
-        levels.network.period,
-        recompute=recompute,
+        advance, state, first, part.last, levels.network.period, recompute=recompute
     )
     return carry._replace(state=state)
 
@@ -101,16 +101,16 @@ def _climb(levels: Levels, carry: Carry, recompute: bool = False) -> Carry:
 def _advance(
     levels: Levels, carry: Carry, state: State, level: Number, phase: int
 ) -> State:
-    """Returns the state of a level, from that of the level below."""
+    """Returns the state of a level, from that of the level below; (): all there is zero."""
     network = levels.network
     stride = levels.part.before.stride
-    widths = [width // stride for width in network.widths(phase)]
-    left = map(repeated, carry.initial, widths)
-    padded = list(map(pad_left, left, state))
+    if state:
+        widths = [width // stride for width in network.widths(phase)]
+        state = tuple(map(pad_left, network.left(carry.initial, widths, state), state))
     run = functools.partial(
         run_level, network, phase=phase, stride=stride, needed=levels.reached
     )
-    state = backend.saving_products(run)(carry.weights, carry.addends, padded)
+    state = backend.saving_products(run)(carry.weights, carry.addends, state)
     return masks.held(levels.valid, carry.initial, network.begun(state, level))
 
 
@@ -199,7 +199,7 @@ def _narrowed(
     reached = cut(grid, part.before, steps)
     state = tuple(take_steps(tensor, reached) for tensor in carry.state)
     addends = dict(carry.addends)
-    for dilation in network.injected(part):
+    for dilation in network.injected(range(part.first, part.last)):
         needed = cut(grids[dilation], part.after, steps)
         addends[dilation] = take_steps(addends[dilation], needed)
         grids[dilation] = part.after
@@ -257,22 +257,27 @@ def run_level(
         weights: its weights.
         addends: the injected input.
         padded: the state of the level below and what stands to its left,
-            each `[B, W + T, units]` with a width of its own.
+            each `[B, W + T, units]` with a width of its own; (): zeros.
         phase: the level, or its place in the period.
         stride: how many time steps lie between two steps of `padded`.
         needed: the steps of `padded` to compute.
     """
-    dilation = network.dilation(phase) // stride
-    widths = [width // stride for width in network.widths(phase)]
-    hidden = masked(padded[0], weights.state_mask)
-    kernel = ops.cast(weights.recurrent_kernel, hidden.dtype)
-    total = causal_convolution(hidden, kernel, dilation, widths[0], needed)
+    terms = []
     if phase % network.inject_every == 0:
-        total = total + addends[network.dilation(phase)]
+        terms.append(addends[network.dilation(phase)])
     if weights.bias is not None:
-        total = total + weights.bias
-    shifted = tuple(
-        delay(tensor, width, dilation, needed)
-        for tensor, width in zip(padded, widths, strict=True)
-    )
+        terms.append(weights.bias)
+    if padded:
+        dilation = network.dilation(phase) // stride
+        widths = [width // stride for width in network.widths(phase)]
+        hidden = masked(padded[0], weights.state_mask)
+        kernel = ops.cast(weights.recurrent_kernel, hidden.dtype)
+        terms.append(causal_convolution(hidden, kernel, dilation, widths[0], needed))
+        shifted = tuple(
+            delay(tensor, width, dilation, needed)
+            for tensor, width in zip(padded, widths, strict=True)
+        )
+    total = functools.reduce(operator.add, terms)
+    if not padded:
+        shifted = network.bottom(total, time_steps(total))
     return activate(network.gate, total, shifted)

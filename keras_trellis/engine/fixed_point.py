@@ -47,20 +47,12 @@ def fixed_point(
     """
     find = functools.partial(solve, tolerance=tolerance, max_iterations=max_iterations)
     if not training:
-
-        def iterate(z: Tensor) -> Tensor:
-            return function(z, parameters)
-
-        return find(iterate, guess, solved=solved)
+        return find(lambda z: function(z, parameters), guess, solved=solved)
 
     @tf.custom_gradient
     def apply(*flat: Tensor) -> Any:
         nest = tf.nest.pack_sequence_as(parameters, flat)
-
-        def iterate(z: Tensor) -> Tensor:
-            return function(z, nest)
-
-        state, convergence = find(iterate, guess, solved=solved)
+        state, convergence = find(lambda z: function(z, nest), guess, solved=solved)
 
         def gradient(upstream: Tensor, *_: Tensor) -> Any:
             with tf.GradientTape(persistent=True) as tape:

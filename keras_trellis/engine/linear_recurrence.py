@@ -29,14 +29,7 @@ MIN_STEPS = 128
 MAX_CHANNELS = 2048
 
 
-def solve(
-    factors: Tensor,
-    addends: Tensor,
-    first: Tensor,
-    *,
-    training: bool,
-    backwards: bool = False,
-) -> Tensor:
+def solve(factors: Tensor, addends: Tensor, first: Tensor, *, training: bool) -> Tensor:
     """Returns h after each step of h_t = f_t * h_{t-1} + x_t, `[T, B, n]`.
 
     The gradient is a recurrence of this kind, from the last step to the first. So it can be
@@ -48,25 +41,23 @@ def solve(
         first: h before the first step, `[B, n]`.
         training: whether the gradient is that recurrence; else it is TensorFlow's own of the loops,
             and an exported graph holds no functions of a gradient.
-        backwards: whether it goes from the last step to the first: h_t = f_t * h_{t+1} + x_t.
     """
     if not training:
-        return _run(factors, addends, first, backwards)
+        return _run(factors, addends, first)
 
     @tf.custom_gradient
     def run(factors: Tensor, addends: Tensor, first: Tensor) -> Any:
-        states = _run(factors, addends, first, backwards)
+        states = _run(factors, addends, first)
 
         def gradient(upstream: Tensor) -> tuple[Tensor, Tensor, Tensor]:
             # The gradient g of x: g_t = f_{t+1} * g_{t+1} + upstream_t.
             nothing = tf.zeros_like(first)
-            following = _shifted(factors, nothing, not backwards)
-            by_addends = solve(
-                following, upstream, nothing, training=True, backwards=not backwards
-            )
-            by_factors = by_addends * _shifted(states, first, backwards)
-            begin = -1 if backwards else 0
-            return by_factors, by_addends, factors[begin] * by_addends[begin]
+            following = _shifted(tf.reverse(factors, [0]), nothing)
+            reversed_addends = tf.reverse(upstream, [0])
+            sums = solve(following, reversed_addends, nothing, training=True)
+            by_addends = tf.reverse(sums, [0])
+            by_factors = by_addends * _shifted(states, first)
+            return by_factors, by_addends, factors[0] * by_addends[0]
 
         return states, gradient
 
@@ -91,62 +82,51 @@ def block_size(steps: Number, channels: Number) -> Number:
     return tf.where(pays, root, 1)
 
 
-def _run(factors: Tensor, addends: Tensor, first: Tensor, backwards: bool) -> Tensor:
+def _run(factors: Tensor, addends: Tensor, first: Tensor) -> Tensor:
     """Returns what `solve` does, without its gradient."""
     steps = axis_size(factors, 0)
     size = block_size(steps, axis_size(first, 0) * axis_size(first, 1))
     if isinstance(size, int) and size == 1:
-        return _states(factors, addends, first, backwards)
-    # What is missing of the last block to be read comes after all steps.
-    # tf2onnx rounds the quotient of -steps % size to zero.
+        return _states(factors, addends, first)
+    # What is missing of the last block; tf2onnx rounds the quotient of -steps % size to zero.
     missing = (size - steps % size) % size
-    paddings = [[missing, 0] if backwards else [0, missing], [0, 0], [0, 0]]
+    paddings = [[0, missing], [0, 0], [0, 0]]
     factors = _cut(tf.pad(factors, paddings), size)
     addends = _cut(tf.pad(addends, paddings), size)
-    ends = _states(*_as_steps(factors, addends, backwards), first, backwards)
-    begins = _shifted(ends, first, backwards)
-    states = _states(factors, addends, begins, backwards)
+    ends = _states(*_as_steps(factors, addends), first)
+    states = _states(factors, addends, _shifted(ends, first))
     states = tf.transpose(states, [1, 0, 2, 3])
     states = tf.reshape(states, [steps + missing, *tf.unstack(tf.shape(first))])
-    states = states[missing:] if backwards else states[:steps]
-    return tf.ensure_shape(states, [None, *first.shape])
+    return tf.ensure_shape(states[:steps], [None, *first.shape])
 
 
-def _states(factors: Tensor, addends: Tensor, first: Tensor, backwards: bool) -> Tensor:
+def _states(factors: Tensor, addends: Tensor, first: Tensor) -> Tensor:
     """Returns h after each step, along the first axis, by a loop over it."""
-    steps = axis_size(factors, 0)
 
     def turn(time: Tensor, state: Tensor, written: tf.TensorArray) -> tuple:
-        place = steps - 1 - time if backwards else time
-        state = factors[place] * state + addends[place]
-        return time + 1, state, written.write(place, state)
+        state = factors[time] * state + addends[time]
+        return time + 1, state, written.write(time, state)
 
+    steps = axis_size(factors, 0)
     start = (tf.constant(0), first, empty_array(steps, first.shape, first.dtype))
     _, _, written = time_loop(steps, turn, start)
     return written.stack()
 
 
-def _as_steps(
-    factors: Tensor, addends: Tensor, backwards: bool
-) -> tuple[Tensor, Tensor]:
+def _as_steps(factors: Tensor, addends: Tensor) -> tuple[Tensor, Tensor]:
     """Returns F and X of each block, `[blocks, B, n]`, of blocks `[size, blocks, B, n]`."""
-    steps = axis_size(factors, 0)
 
     def turn(time: Tensor, product: Tensor, state: Tensor) -> tuple:
-        factor = factors[steps - 1 - time if backwards else time]
-        addend = addends[steps - 1 - time if backwards else time]
-        return time + 1, factor * product, factor * state + addend
+        factor = factors[time]
+        return time + 1, factor * product, factor * state + addends[time]
 
-    begin = -1 if backwards else 0
-    start = (tf.constant(1), factors[begin], addends[begin])
-    _, product, state = time_loop(steps, turn, start)
+    start = (tf.constant(1), factors[0], addends[0])
+    _, product, state = time_loop(axis_size(factors, 0), turn, start)
     return product, state
 
 
-def _shifted(sequence: Tensor, first: Tensor, backwards: bool) -> Tensor:
+def _shifted(sequence: Tensor, first: Tensor) -> Tensor:
     """Returns what stands one step earlier in `[T, B, n]`; `first` stands before it."""
-    if backwards:
-        return tf.concat([sequence[1:], first[None]], axis=0)
     return tf.concat([first[None], sequence[:-1]], axis=0)
 
 

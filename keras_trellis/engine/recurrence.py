@@ -10,7 +10,8 @@ matrices alone. After the loop the gradient of a matrix is one product over all 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterable, Sequence
+import itertools
+from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple, TypeAlias
 
 import tensorflow as tf
@@ -184,7 +185,7 @@ def _gradient_arrays(
     by_outputs: Tensor,
 ) -> list[tf.TensorArray]:
     """Returns empty arrays for what `_step_gradient` returns of each step, in its order."""
-    inputs = chosen(residuals.inputs, moving)
+    inputs = itertools.compress(residuals.inputs, moving)
     tensors = [*inputs, *residuals.products]
     shapes = [tensor.shape[1:] for tensor in tensors]
     batch_rows = recurrent.rows(by_outputs.shape[1])
@@ -222,7 +223,7 @@ def _step_gradient(
         return _known(values, at.products[index], matrix)
 
     before = tuple(at.before)
-    inputs = chosen(at.inputs, moving)
+    inputs = [*itertools.compress(at.inputs, moving)]
     sources = (inputs, at.products, before, vectors)
     with tf.GradientTape() as tape:
         tape.watch(sources)
@@ -288,21 +289,11 @@ def reader(sequence: Tensor) -> tf.TensorArray:
 
 def read_at(arrays: Any, place: Tensor) -> Any:
     """Returns what the arrays of a nest hold at a place."""
-
-    def read(array: tf.TensorArray) -> Tensor:
-        # A copy each: a tape may otherwise watch an earlier capture.
-        return tf.identity(array.read(place))
-
-    return tf.nest.map_structure(read, arrays)
+    # A copy each: a tape may otherwise watch an earlier capture.
+    return tf.nest.map_structure(lambda each: tf.identity(each.read(place)), arrays)
 
 
 def write_at(arrays: list, place: Tensor, values: list[Tensor]) -> list:
     """Returns arrays with a value each at a place."""
     pairs = zip(arrays, values, strict=True)
     return [array.write(place, value) for array, value in pairs]
-
-
-def chosen(values: Sequence[Tensor], choice: list[bool]) -> list[Tensor]:
-    """Returns the values that are chosen."""
-    pairs = zip(values, choice, strict=True)
-    return [value for value, is_chosen in pairs if is_chosen]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 from collections.abc import Callable
 from typing import Any
 
@@ -72,7 +73,7 @@ def _in_blocks(
             inputs = (next(following) if moves else fixed for fixed, moves in read)
             return run(held, tuple(inputs), state)
 
-        moved = recurrence.chosen(now, moving)
+        moved = itertools.compress(now, moving)
         outputs, after = recomputed(run_block, (weights, state, *moved))
         after = tuple(map(with_static_shape, after, state))
         # Carried along, so that their gradient is one sum.

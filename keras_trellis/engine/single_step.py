@@ -39,10 +39,7 @@ def run(
     state, pushed = streamed.advance(network, weights, step, past, table)
     levels = []
     for number, tensor in enumerate(cache.levels):
-        names = [
-            streamed.names(network, level)[number] for level in range(network.depth)
-        ]
-        steps = tf.concat([pushed[name] for name in names], axis=1)
+        steps = tf.concat([pushed[name] for name in _ends(network, number)], axis=1)
         levels.append(_push(tensor, steps, network, number, plan))
     return state, tuple(levels)
 
@@ -51,24 +48,28 @@ def _read(
     network: Network, cache: Cache, table: Mapping[str, Line]
 ) -> dict[str, Tensor]:
     """Returns the entries of all lines, those of a tensor of the cache by one reading."""
-    ends = {"inputs": network.input_width}
-    tensors = {"inputs": cache.inputs}
-    for number, tensor in enumerate(cache.levels):
-        for level, end in enumerate(caches.ends(network, number)):
-            name = streamed.names(network, level)[number]
-            ends[name] = end
-            tensors[name] = tensor
+    by_tensor = [{"inputs": network.input_width}]
+    by_tensor += [_ends(network, number) for number in range(len(cache.levels))]
     past: dict[str, Tensor] = {}
-    for tensor in (cache.inputs, *cache.levels):
-        own = [name for name in table if tensors[name] is tensor]
-        if not own:
-            continue
-        places = [
-            [ends[name] - place for place in table[name].places(1)] for name in own
-        ]
-        read = tf.gather(tensor, [*itertools.chain(*places)], axis=1)
-        past |= zip(own, tf.split(read, [*map(len, places)], axis=1), strict=True)
+    for tensor, ends in zip((cache.inputs, *cache.levels), by_tensor, strict=True):
+        places = {
+            name: [end - place for place in table[name].places(1)]
+            for name, end in ends.items()
+            if name in table
+        }
+        if places:
+            read = tf.gather(tensor, [*itertools.chain(*places.values())], axis=1)
+            parts = tf.split(read, [*map(len, places.values())], axis=1)
+            past |= zip(places, parts, strict=True)
     return past
+
+
+def _ends(network: Network, state: int) -> dict[str, int]:
+    """Returns for the lines of a tensor of the state where their steps end in the cache's."""
+    return {
+        streamed.names(network, level)[state]: end
+        for level, end in enumerate(caches.ends(network, state))
+    }
 
 
 def _push(
@@ -93,9 +94,7 @@ def _push(
         places += range(begin + 1, end)
         places.append(network.cached_steps[state] + level)
         begin = end
-    padded = pad_left(levels, steps)
-    pushed = tf.gather(padded, places, axis=1)
+    pushed = tf.gather(pad_left(levels, steps), places, axis=1)
     if plan is None:
         return pushed
-    valid = tf.expand_dims(plan.valid, -1)
-    return tf.where(valid, pushed, levels)
+    return tf.where(tf.expand_dims(plan.valid, -1), pushed, levels)

@@ -56,8 +56,7 @@ class _Carry(NamedTuple):
     @property
     def levels_after(self) -> State:
         """`Cache.levels` of the next cache, after the top level."""
-        by_state = zip(*self.next_pasts, strict=True)
-        return tuple(map(_joined, by_state))
+        return tuple(map(_joined, zip(*self.next_pasts, strict=True)))
 
 
 def run(
@@ -188,7 +187,6 @@ def _joined(arrays: Sequence[tf.TensorArray]) -> Tensor:
     pieces = []
     for array in arrays:
         piece = tf.transpose(array.stack(), [1, 0, 2, 3])
-        rows = tf.shape(piece)[0]
-        shape = [rows, -1, piece.shape[-1]]
+        shape = [tf.shape(piece)[0], -1, piece.shape[-1]]
         pieces.append(tf.reshape(piece, shape))
     return tf.concat(pieces, axis=1)

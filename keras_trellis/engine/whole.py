@@ -9,7 +9,6 @@ import tensorflow as tf
 
 from keras_trellis.backend.tensorflow import with_static_shape
 from keras_trellis.core import masks
-from keras_trellis.core.convolution import repeated, zeros
 from keras_trellis.core.network import Network, Weights
 from keras_trellis.core.schedule import ALL, Steps
 from keras_trellis.core.trellis import Carry, Levels, Method, trellis
@@ -137,10 +136,7 @@ def _advance(
     stride = levels.part.before.stride
     widths = [width // stride for width in network.widths(phase)]
     dilation = network.dilation(phase) // stride
-    if carry.initial:
-        past = tuple(map(repeated, carry.initial, widths))
-    else:
-        past = tuple(zeros(carry.state[0], width, network.units) for width in widths)
+    past = network.left(carry.initial, widths, carry.state)
     reach = Reach(network.kernel_size, dilation, filled, reached)
     kernel, rounded = carry.weights
     hidden = HiddenKernel(kernel, rounded, mask)

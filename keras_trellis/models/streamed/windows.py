@@ -10,7 +10,7 @@ import keras
 from keras import layers, ops
 
 from keras_trellis.core.convolution import last_steps, pad_left
-from keras_trellis.core.lines import Line, delayed
+from keras_trellis.core.lines import Line, read
 from keras_trellis.models.streamed.rule import NotStreamableError, Rule, Signal
 from keras_trellis.types import Number, Tensor
 
@@ -89,11 +89,11 @@ class Window(Rule):
         if entries.shape[1] == self._width:  # without gaps
             return self._run(pad_left(entries, inputs)), pushed
         assert self._run_window is not None
-        delays = reversed(self._line.delays)
-        read = [delayed(self._line, entries, inputs, delay) for delay in delays]
-        windows = ops.stack(read, axis=2)
-        _, count, taps, channels = windows.shape
-        outputs = self._run_window(ops.reshape(windows, [-1, taps, channels]))
+        delays = self._line.delays[::-1]
+        taps = read(self._line, entries, inputs, [delays])
+        windows = ops.reshape(taps, [-1, len(delays), self._channels])
+        outputs = self._run_window(windows)
+        count = inputs.shape[1] // self.stride
         return ops.reshape(outputs, [-1, count, outputs.shape[-1]]), pushed
 
 
