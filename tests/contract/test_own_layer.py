@@ -6,7 +6,7 @@ import pytest
 from keras import ops
 
 from examples.linear_attention import LinearAttention
-from keras_trellis import TrellisLM
+from keras_trellis import StreamedModel, TrellisLM
 from keras_trellis.testing import PROMISES, verify_layer
 from tests.contract import tensors
 
@@ -30,6 +30,14 @@ def test_its_outputs_are_those_of_the_recurrence():
         memory = np.array([0.75, 0.875])[:, None, None] * memory + written
         read = np.einsum("bhi,bhij->bhj", query[:, time], memory)
         np.testing.assert_allclose(outputs[:, time], read.reshape(2, 6), atol=1e-5)
+
+
+def test_a_summary_counts_what_it_multiplies():
+    """The kernel, the memory that is read and the one that is written, and the step itself."""
+    layer = LinearAttention(8, heads=2, return_sequences=True)
+    model = keras.Sequential([keras.Input((None, 4)), layer])
+    *_, multiplied = StreamedModel(model).summary().split()
+    assert int(multiplied) == 4 * 3 * 8 + 2 * 2 * 4 * 4 + 2 * 8
 
 
 @pytest.mark.skipif(tensors.BACKEND != "tensorflow", reason="TensorFlow exports")
