@@ -29,6 +29,7 @@ ORDER = (
         for name in ("cell", "cells", "grid", "steps")
     ),
     ("keras_trellis/layers/",),
+    ("keras_trellis/testing.py",),
     ("keras_trellis/recurrent/",),
     ("keras_trellis/heads/",),
     ("keras_trellis/models/",),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -207,6 +208,24 @@ def compiled(function: Callable, model: Any, sizes: Sequence[str]) -> Callable:
         return program(values, *arguments, **named)
 
     return call
+
+
+def multiply_adds(function: Callable, *arguments: Any) -> int:
+    """Returns the multiply-adds of the matrix products in a call; see TensorFlow's."""
+    return _products(jax.make_jaxpr(function)(*arguments))
+
+
+def _products(program: Any) -> int:
+    total = 0
+    for step in program.eqns:
+        if step.primitive.name == "dot_general":
+            (summed, _), _ = step.params["dimension_numbers"]
+            shape = step.invars[0].aval.shape
+            depth = math.prod(shape[axis] for axis in summed)
+            total += depth * step.outvars[0].aval.size
+        inner = [value for value in step.params.values() if hasattr(value, "eqns")]
+        total += step.params.get("length", 1) * sum(map(_products, inner))
+    return total
 
 
 class _Block(NamedTuple):

@@ -265,6 +265,18 @@ def compiled(function: Callable, model: Any, sizes: Sequence[str]) -> Callable:
     return call
 
 
+def multiply_adds(function: Callable, *arguments: Any) -> int:
+    """Returns the multiply-adds of the matrix products in a call of a function of tensors."""
+    transposed = {"MatMul": "transpose_a", "BatchMatMulV2": "adj_x"}
+    traced = tf.function(function, autograph=False).get_concrete_function(*arguments)
+    total = 0
+    for op in traced.graph.get_operations():
+        if op.type in transposed:
+            axis = -2 if op.get_attr(transposed[op.type]) else -1
+            total += op.inputs[0].shape[axis] * op.outputs[0].shape.num_elements()
+    return total
+
+
 class _Block(NamedTuple):
     """Consecutive rows, or words, of `[N, ...]`.
 

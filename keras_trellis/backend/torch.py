@@ -9,6 +9,7 @@ import keras
 import numpy as np
 import torch
 from keras import ops
+from torch.utils.flop_counter import FlopCounterMode
 
 from keras_trellis.backend.direct import *  # noqa: F403
 from keras_trellis.backend.shared import *  # noqa: F403
@@ -152,6 +153,13 @@ def compiled(function: Callable, model: Any, sizes: Sequence[str]) -> Callable:
         sizes: the names of the arguments that are sizes, given by name.
     """
     return torch.no_grad()(function)
+
+
+def multiply_adds(function: Callable, *arguments: Any) -> int:
+    """Returns the multiply-adds of the products in a call; see TensorFlow's."""
+    with FlopCounterMode(display=False) as counter:
+        function(*arguments)
+    return counter.get_total_flops() // 2
 
 
 class _Block(NamedTuple):

@@ -8,6 +8,7 @@ short. Lines of one shape and dtype lie in one pool, so that a graph has few inp
 from __future__ import annotations
 
 import json
+import zlib
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -163,7 +164,8 @@ class Table:
     def to_json(self) -> str:
         """Returns the table as text."""
         lines = [line._asdict() for line in self.lines]
-        return json.dumps({"format": FORMAT, "lines": lines})
+        content = {"format": FORMAT, "checksum": _checksum(lines), "lines": lines}
+        return json.dumps(content)
 
     @classmethod
     def of_export(cls, path: str) -> Table:
@@ -187,7 +189,8 @@ class Table:
         """
         try:
             content = json.loads(text)
-            if content["format"] != FORMAT:
+            expected = FORMAT, _checksum(content["lines"])
+            if (content["format"], content["checksum"]) != expected:
                 raise KeyError
             lines = [
                 Line(
@@ -204,9 +207,13 @@ class Table:
             return cls(lines)
         except (KeyError, TypeError, ValueError) as error:
             raise ValueError(
-                f"a table of delay lines of format {FORMAT} was expected. "
+                f"a table of delay lines of format {FORMAT}, unchanged, was expected. "
                 f"Received: {text[:80]!r}"
             ) from error
+
+
+def _checksum(lines: Any) -> int:
+    return zlib.crc32(json.dumps(lines).encode())
 
 
 def _part(entries: Sequence[tuple[int, int, int]]) -> Part:
@@ -260,11 +267,22 @@ class Rings:
         Args:
             entries: the outputs of the graph by name, of which `new_POOL` are read.
             rows: as for `read`.
+
+        Raises:
+            ValueError: they do not fit the table.
         """
         rows = self._numbers(rows)
         places = self._places(rows)
         for pool, written in zip(self.table.pools, self._slices[1::2], strict=True):
-            self._buffers[pool.name][places[:, written]] = entries[new(pool.name)]
+            where, name = places[:, written], new(pool.name)
+            expected = (*where.shape, *pool.shape)
+            if name not in entries or np.shape(entries[name]) != expected:
+                shapes = {name: np.shape(value) for name, value in entries.items()}
+                raise ValueError(
+                    f"`entries` must have {name!r} of shape {expected}: this table is of another "
+                    f"export, or of other rows. Received: entries of shapes {shapes}"
+                )
+            self._buffers[pool.name][where] = entries[name]
         self._next[rows] = self.table.after(self._next[rows])
 
     def reset(self, rows: Any) -> None:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import keras
+from keras import ops
 
+from keras_trellis.core import masks
+from keras_trellis.core.convolution import axis_size, last_steps
 from keras_trellis.types import Number, State, Tensor
 
 
@@ -31,13 +34,19 @@ class Pass(NamedTuple):
     num_outputs: Number | None = None
 
 
+def cached_state(cache: Any) -> tuple[Any, ...]:
+    """Returns the state in a cache. That of a recurrent layer has no name: it is the cache."""
+    return getattr(cache, "state", cache)
+
+
 class SequenceHooks:
     """What a sequence layer of your own defines; `SequenceLayer` calls it.
 
     The constructor sets `output_units` and `receptive_field`, which models read. A layer that drops
     anything sets `seed_generator` last in its constructor, by `core.dropout.generator_for`. It
-    overrides the methods that raise `NotImplementedError` here, and `get_config`; and
-    `state_is_exact`, if the state is not.
+    overrides the methods that raise `NotImplementedError` here, and `get_config`; `run`, if it
+    runs whole sequences in another way than chunks; and `state_is_exact`, if the state is not.
+    `keras_trellis.testing.verify_layer` tests all of it.
 
     Arguments are checked and cast before they reach a hook: sequences and states have the compute
     dtype, a mask is bool `[B, T]`, and the layer is built. B and T may be unknown or 0.
@@ -52,6 +61,7 @@ class SequenceHooks:
     input_units: Any
     output_units: int
     seed_generator: keras.random.SeedGenerator | None
+    get_initial_state: Callable[..., Sequence[Tensor]]
 
     @property
     def state_units(self) -> tuple[int, ...]:
@@ -80,7 +90,7 @@ class SequenceHooks:
         raise NotImplementedError
 
     def run(self, sequences: Tensor, request: Pass) -> tuple[Tensor, State, Any]:
-        """Runs whole sequences.
+        """Runs whole sequences: unless a layer overrides it, as one chunk, by `run_chunk`.
 
         A masked step is skipped, wherever it stands: what it holds, NaN too, reaches no output, no
         state, no cache and no gradient. `core.masks` has a way to do that for any causal layer:
@@ -102,7 +112,17 @@ class SequenceHooks:
 
             And one more result, None in a layer that has none.
         """
-        raise NotImplementedError
+        state = request.initial_state
+        if state is None:
+            state = tuple(self.get_initial_state(axis_size(sequences, 0)))
+        cache = self.cache_of_state(state)
+        mask = request.mask
+        outputs, cache = self.run_chunk(sequences, cache, mask, request.training)
+        if mask is not None:
+            # A cache may take an output of the state for the one before the first step.
+            begun = ops.cumsum(ops.cast(mask, "int32"), axis=1) > 0
+            outputs = masks.zero_masked(outputs, begun)
+        return last_steps(outputs, request.num_outputs), self._state_in(cache), None
 
     def run_chunk(
         self, sequences: Tensor, cache: Any, mask: Tensor | None, training: bool
@@ -116,7 +136,8 @@ class SequenceHooks:
             cache: what the last call or `cache_of_state` returned; it stays as it is. A user may
                 give another, which `layers.inputs.check_cache` can refuse.
             mask: bool `[B, n]`, true at the valid steps; None: all steps are valid.
-            training: whether dropout is applied; true only in a `stateful` layer.
+            training: whether dropout is applied; true only in a `stateful` layer, and where `run`
+                is not overridden.
 
         Returns:
             the outputs `[B, n, output_units]`. A masked step that opens the chunk repeats the last
@@ -144,3 +165,7 @@ class SequenceHooks:
             such a field is itself that tuple.
         """
         raise NotImplementedError
+
+    def _state_in(self, cache: Any) -> tuple[Any, ...]:
+        """Returns the states in a cache, which may have the last output behind them."""
+        return cached_state(cache)[: len(self.state_units)]

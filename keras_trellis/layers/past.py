@@ -72,33 +72,7 @@ def stream(
     before = state[-1 if place is None else place]
     if place is None:
         state = state[:-1]
-    outputs, state = run_valid(run, sequences, state, mask, before)
-    if place is None:
-        state += masks.last_valid((outputs,), None, (before,))
-    return outputs, state
-
-
-def run_valid(
-    run: Run,
-    sequences: Tensor,
-    state: State,
-    mask: Tensor | None,
-    before: Tensor | None = None,
-) -> tuple[Tensor, State]:
-    """Runs a layer over the valid steps; a masked one has the output before it.
-
-    The valid steps are moved together first, so that cuDNN runs them too.
-
-    Args:
-        run: runs the layer.
-        sequences: `[B, T, p]`, of any number of steps.
-        state: the state before the first step.
-        mask: bool `[B, T]`, or None.
-        before: the output before the first step, `[B, units]`; None for zeros.
-
-    Returns:
-        outputs `[B, T, units]` and the state after the last valid step.
-    """
+    # The valid steps are moved together, so that cuDNN runs them too.
     plan = masks.packing(mask)
     packed = masks.pack(sequences, plan)
     valid = None
@@ -107,7 +81,10 @@ def run_valid(
     outputs, after = no_steps.run(run, packed, state, valid)
     # A loop over steps needs states of unchanging static shape.
     after = tuple(map(backend.with_static_shape, after, state))
-    return masks.unpack(outputs, plan, before), after
+    outputs = masks.unpack(outputs, plan, before)
+    if place is None:
+        after += masks.last_valid((outputs,), None, (before,))
+    return outputs, after
 
 
 def checked(layer: Any, cache: Any, rows: Tensor) -> State:

@@ -11,9 +11,7 @@ import keras
 from keras import ops
 
 from keras_trellis.arguments import constructor
-from keras_trellis.core.convolution import last_steps
 from keras_trellis.layers import past
-from keras_trellis.layers.hooks import Pass
 from keras_trellis.layers.inputs import check_not_stateful
 from keras_trellis.layers.sequence import SequenceLayer, deserialized, serialized
 from keras_trellis.types import Number, State, Tensor
@@ -146,14 +144,6 @@ class RecurrentLayer(SequenceLayer):
             if not layer.built:
                 layer.build((None, None, read))
             read = _output_units(layer) + (inputs if self.skip_input else 0)
-
-    def run(self, sequences: Tensor, request: Pass) -> tuple[Tensor, State, None]:
-        """Runs whole sequences; see `SequenceHooks.run`."""
-        # Never None: this layer has an initial state of its own.
-        state: Any = request.initial_state
-        run = self._runner(request.training)
-        outputs, state = past.run_valid(run, sequences, state, request.mask)
-        return last_steps(outputs, request.num_outputs), state, None
 
     def run_chunk(
         self, sequences: Tensor, cache: State, mask: Tensor | None, training: bool

@@ -14,11 +14,6 @@ from keras_trellis.layers.hooks import SequenceHooks
 from keras_trellis.types import Tensor
 
 
-def cached_state(cache: Any) -> tuple[Any, ...]:
-    """Returns the state in a cache. That of a recurrent layer has no name: it is the cache."""
-    return getattr(cache, "state", cache)
-
-
 class CacheVariables(backend.Trackable):
     """The variables that hold a stateful layer's cache.
 
@@ -153,10 +148,6 @@ class Stateful(SequenceHooks):
             return None
         variables = self._state_in(self._past.cache)
         return [StateVariable(variable, self._restart) for variable in variables]
-
-    def _state_in(self, cache: Any) -> tuple[Any, ...]:
-        """Returns the states in a cache, which may have the last output behind them."""
-        return cached_state(cache)[: len(self.state_units)]
 
     def _restart(self) -> None:
         """Drops the cache, except the state."""

@@ -15,13 +15,12 @@ from keras_trellis import arguments
 from keras_trellis.arguments import constructor
 from keras_trellis.backend import current as backend
 from keras_trellis.core import gates, masks, stack
-from keras_trellis.core.convolution import last_steps, swapped
+from keras_trellis.core.convolution import swapped
 from keras_trellis.core.dropout import Rate, generator_for, next_seed, stream_mask
 from keras_trellis.core.gates import LSTMGate
 from keras_trellis.core.kernels import RESTRAINTS, WeightArguments
 from keras_trellis.layers import past
 from keras_trellis.layers.equilibrium import EquilibriumTrellisLayer
-from keras_trellis.layers.hooks import Pass
 from keras_trellis.layers.sequence import ARGUMENTS, SequenceLayer
 from keras_trellis.recurrent.loops import recur
 from keras_trellis.types import State, Tensor
@@ -263,37 +262,11 @@ class StackedLSTM(WeightArguments, SequenceLayer):
 
     # The network
 
-    def run(self, sequences: Tensor, request: Pass) -> tuple[Tensor, State, None]:
-        """Runs whole sequences; see `SequenceHooks.run`."""
-        state = request.initial_state
-        if state is None:
-            state = tuple(self.get_initial_state(ops.shape(sequences)[0]))
-        outputs, state = self._run(
-            sequences, state, None, request.mask, request.training
-        )
-        return last_steps(outputs, request.num_outputs), state, None
-
     def run_chunk(
         self, sequences: Tensor, cache: State, mask: Tensor | None, training: bool
     ) -> tuple[Tensor, State]:
         """Continues sequences from a cache; see `SequenceHooks.run_chunk`."""
         state = past.checked(self, cache, ops.shape(sequences)[0])
-        before = state[-_GATE.states]  # h of the last layer
-        return self._run(sequences, state, before, mask, training)
-
-    def cache_of_state(self, state: State) -> State:
-        """Returns the state: it is the cache."""
-        return tuple(state)
-
-    def _run(
-        self,
-        sequences: Tensor,
-        state: State,
-        before: Tensor | None,
-        mask: Tensor | None,
-        training: bool,
-    ) -> tuple[Tensor, State]:
-        """Runs the layers; a masked step has the output before it, first of all `before`."""
         plan = masks.packing(mask)
         packed = masks.pack(sequences, plan)
         size = _GATE.states
@@ -307,8 +280,12 @@ class StackedLSTM(WeightArguments, SequenceLayer):
             recur=functools.partial(recur, units=self.units, training=bool(training)),
         )
         last = swapped(outputs[-1])
-        outputs = masks.unpack(last, plan, before)
+        outputs = masks.unpack(last, plan, before=state[-size])  # h of the last layer
         return outputs, tuple(keras.tree.flatten(states))
+
+    def cache_of_state(self, state: State) -> State:
+        """Returns the state: it is the cache."""
+        return tuple(state)
 
     def _call_layers(self, sequences: Tensor, training: bool) -> list[stack.Layer]:
         """Returns what each layer computes with, and draws the masks of a call."""

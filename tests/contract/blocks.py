@@ -6,6 +6,7 @@ import keras
 import numpy as np
 from keras import layers, ops
 
+from examples.linear_attention import LinearAttention
 from keras_trellis import (
     EquilibriumTrellisLayer,
     TensorizedLSTM,
@@ -59,6 +60,7 @@ BLOCKS = {
     "tensorized": lambda: TensorizedLSTM(4, 2, **ALL),
     "sru": lambda: recurrent.SRU(4, **ALL),
     "own": Difference,
+    "linear attention": lambda: LinearAttention(4, **ALL),
     "lstm": lambda: layers.LSTM(4, zero_output_for_mask=True, **ALL),
     "gru": lambda: layers.GRU(4, **ALL),
     "simple rnn": lambda: layers.SimpleRNN(4, **ALL),

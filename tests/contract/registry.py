@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import keras
 import numpy as np
@@ -20,40 +20,26 @@ from keras_trellis import (
     TrellisLM,
     heads,
     recurrent,
+    testing,
 )
 from keras_trellis.core.trellis import trellis
-from keras_trellis.types import Tensor
+from keras_trellis.testing import Outputs
 from tests.contract import tensors
 
 CHANNELS = 3
 VOCABULARY = 11
 
 
-class Outputs(NamedTuple):
-    """The results of a run: tensors [B, T, ...], and tensors [B, ...] of the last valid step."""
-
-    steps: list[Tensor]
-    rows: list[Tensor] = []
-
-
-@dataclasses.dataclass(frozen=True)
-class Entry:
-    """How a test runs one public class.
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Entry(testing.Subject):
+    """How a test runs one public class; see `Subject`.
 
     Attributes:
         cls: the public class.
-        make: builds it under a dtype policy; the variables are randomised afterwards.
-        draw: (generator, batch, steps) -> inputs, an array [B, T, ...].
-        padding: a value at masked steps that must reach nothing.
-        run: (object, inputs, mask or None) -> Outputs.
-        get_initial_cache: (object, batch) -> cache.
-        stream: (object, inputs, cache, mask or None) -> (the steps of Outputs, as many of the
-            first as streaming has; cache).
         as_model: object -> a keras.Model over inputs of unknown sizes, for saving and predicting;
             None for what cannot be a model.
         plain: (object, inputs, mask) -> the same Outputs by the definition in `keras_trellis.core`;
             None for what has no fast form.
-        least_batch: the least number of rows. Keras's LSTM takes no batch without a row.
         graphs: the names of other entries whose code is all that it runs in graphs. An entry takes
             seconds to trace, and XLA to compile, so those are.
         streams: the name of another entry whose code is all that it runs in `stream`'s graph.
@@ -62,29 +48,15 @@ class Entry:
     """
 
     cls: type
-    make: Callable[[str], Any]
-    draw: Callable[[np.random.Generator, int, int], np.ndarray]
-    padding: float
-    run: Callable[[Any, Any, Any], Outputs]
-    get_initial_cache: Callable[[Any, int], Any] = lambda obj, batch: ()
-    stream: Callable[[Any, Any, Any, Any], tuple[list[Tensor], Any]] | None = None
     as_model: Callable[[Any], keras.Model] | None = None
     plain: Callable[[Any, Any, Any], Outputs] | None = None
-    least_batch: int = 0
     graphs: tuple[str, ...] = ()
     streams: str | None = None
     has_keras: bool = False
 
     def built(self, policy: str = tensors.FLOAT) -> Any:
         """The object with random variables, the same ones under every policy."""
-        obj = self.make(policy)
-        rng = np.random.default_rng(0)
-        for variable in obj.trainable_variables:
-            values = 0.4 * rng.normal(size=variable.shape)
-            variable.assign(
-                np.abs(values) + 0.3 if "_scale" in variable.path else values
-            )
-        return obj
+        return super().built(policy)
 
 
 def _sequences(rng: np.random.Generator, batch: int, steps: int) -> np.ndarray:
@@ -101,33 +73,12 @@ def _ids(rng: np.random.Generator, batch: int, steps: int) -> np.ndarray:
 def _sequence_layer(make: Callable[..., Any]) -> Entry:
     """An entry of a layer; `make` takes its flags and its dtype policy."""
 
-    def built(policy: str) -> keras.layers.Layer:
-        layer = make(return_sequences=True, return_state=True, dtype=policy)
-        layer.build((None, None, CHANNELS))
-        return layer
-
-    def run(layer: Any, x: Any, mask: Any) -> Outputs:
-        outputs, *states = layer(x, mask=mask)
-        return Outputs([outputs], states)
-
-    def stream(layer: Any, x: Any, cache: Any, mask: Any) -> Any:
-        outputs, cache = layer.stream(x, cache, mask=mask)
-        return [outputs], cache
-
     def as_model(layer: Any) -> keras.Model:
         inputs = keras.Input((None, CHANNELS), dtype=layer.compute_dtype)
         return keras.Model(inputs, layer(inputs)[0], dtype=layer.dtype_policy)
 
-    return Entry(
-        cls=type(make()),
-        make=built,
-        draw=_sequences,
-        padding=np.nan,
-        run=run,
-        get_initial_cache=lambda layer, batch: layer.get_initial_cache(batch),
-        stream=stream,
-        as_model=as_model,
-    )
+    subject = testing.layer_subject(make, CHANNELS, padding=np.nan)
+    return Entry(cls=type(make()), as_model=as_model, **vars(subject))
 
 
 def _trellis_layer(**arguments: Any) -> Entry:
@@ -434,6 +385,7 @@ REGISTRY = {
 IN_FLOAT32 = (
     "TrellisLayer",
     "EquilibriumTrellisLayer gru, dilated, weight normalisation",
+    "TLSTM",
     "TrellisLM",
 )
 

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import functools
 import os
 from collections.abc import Callable
 from typing import Any
 
 import keras
-import numpy as np
 import pytest
 from keras import ops
+
+from keras_trellis.testing import arrays as arrays
 
 BACKEND = keras.backend.backend()
 
@@ -30,18 +30,6 @@ not_in_float64_on_jax = pytest.mark.skipif(
 
 Function = Callable[..., tuple[Any, Any]]
 """From inputs and further tensors to results and a scalar."""
-
-
-def arrays(values: Any) -> list[np.ndarray]:
-    """Returns the tensors of a nest as arrays of float64."""
-    return list(map(_array, keras.tree.flatten(values)))
-
-
-def _array(value: Any) -> np.ndarray:
-    dtype = keras.backend.standardize_dtype(getattr(value, "dtype", "float64"))
-    if dtype in ("bfloat16", "float16"):  # NumPy has no bfloat16
-        value = ops.cast(value, "float32")
-    return np.asarray(ops.convert_to_numpy(value), "float64")
 
 
 def is_floating(value: Any) -> bool:
@@ -70,31 +58,6 @@ def with_gradients(function: Function, obj: Any) -> Callable[..., tuple]:
         inputs = ops.convert_to_tensor(inputs)
         values = [variable.value for variable in obj.trainable_variables]
         return _differentiate(function, obj, values, inputs, others)
-
-    return run
-
-
-def quick(function: Callable, obj: Any) -> Callable:
-    """Returns a function of an object and of tensors, which JAX compiles as one.
-
-    Eagerly JAX would compile each operation by itself, for each shape. Elsewhere it stays as it is.
-
-    Args:
-        function: what runs the object, which is its first argument.
-        obj: a layer or a model. Its variables are read anew in each call.
-    """
-    if BACKEND != "jax":
-        return functools.partial(function, obj)
-    import jax
-
-    @jax.jit
-    def compiled(values: list, args: tuple) -> Any:
-        scope = list(zip(obj.trainable_variables, values, strict=True))
-        with keras.StatelessScope(state_mapping=scope):
-            return function(obj, *args)
-
-    def run(*args: Any) -> Any:
-        return compiled([variable.value for variable in obj.trainable_variables], args)
 
     return run
 

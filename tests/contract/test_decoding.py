@@ -1,8 +1,7 @@
 """Decoding step by step, after Keras's `lstm_seq2seq` example and tutorials of text generation.
 
 There an encoder hands its states to a decoder, which is trained on whole sequences and then writes
-one character a call. What is trained is small; with random weights every public sequence layer is
-encoder and decoder at once.
+one character a call. What is trained is small.
 """
 
 import warnings
@@ -19,8 +18,7 @@ from tests.contract import tensors
 from tests.contract.registry import CHANNELS, ENTRIES
 
 pytestmark = tensors.not_in_float64_on_jax
-BATCH, STEPS, START = 3, 5, 0
-MASK = np.array([[1, 1, 1, 0, 0], [0, 1, 0, 1, 0], [1, 1, 1, 1, 1]], bool)
+BATCH, STEPS = 3, 5
 LAYERS = {
     name: entry
     for name, entry in ENTRIES.items()
@@ -32,13 +30,6 @@ LAYERS = {
 def layer(request):
     """A layer that returns all outputs and its states."""
     return LAYERS[request.param].built()
-
-
-@pytest.fixture(scope="module")
-def states(layer):
-    """The states of an encoder."""
-    _, *states = layer(draw(1))
-    return states
 
 
 def draw(seed, steps=STEPS):
@@ -57,48 +48,6 @@ def assert_close(actual, expected, tolerance=1e-5):
 def ignore_others():
     """Ignores NumPy's warning about Keras's conversion of a tensor of torch."""
     warnings.filterwarnings("ignore", "__array__ implementation", DeprecationWarning)
-
-
-def test_it_writes_step_by_step_what_one_pass_computes(layer, states):
-    """The loop of `lstm_seq2seq`: the most probable character is what is read next."""
-    characters = np.eye(CHANNELS)
-    to_logits = np.random.default_rng(5).normal(size=(layer.output_units, CHANNELS))
-    cache = layer.get_initial_cache(BATCH, initial_state=states)
-    written, logits = [np.full(BATCH, START)], []
-    for _ in range(STEPS):
-        output, cache = layer.stream(characters[written[-1]][:, None], cache)
-        logits.append(array(output)[:, 0] @ to_logits)
-        written.append(np.argmax(logits[-1], axis=-1))
-    read = characters[np.stack(written[:-1], axis=1)]
-    outputs, *_ = layer(read, initial_state=states)
-    assert_close(np.stack(logits, axis=1), array(outputs) @ to_logits)
-
-
-def test_chunks_after_a_state_are_one_pass(layer, states):
-    """Masked steps leave the cache alone, and repeat the output before."""
-    x, outputs = draw(2), []
-    expected, *_ = layer(x, initial_state=states, mask=MASK)
-    spoiled = np.where(MASK[..., None], x, np.nan)
-    cache = layer.get_initial_cache(BATCH, states)
-    for chunk in (slice(0, 0), slice(0, 3), slice(3, 5)):
-        output, cache = layer.stream(spoiled[:, chunk], cache, mask=MASK[:, chunk])
-        outputs.append(array(output))
-    begun = np.cumsum(MASK, axis=1) > 0
-    assert_close(np.concatenate(outputs, axis=1)[begun], array(expected)[begun])
-
-
-def test_one_state_stands_for_all_rows_of_a_cache(layer, states):
-    first = [array(state)[:1] for state in states]
-    for_all = [np.repeat(state, BATCH, axis=0) for state in first]
-    expected = layer.get_initial_cache(BATCH, for_all)
-    given = first[0] if len(first) == 1 else first
-    for rows in (BATCH, ops.convert_to_tensor(BATCH)):
-        cache = layer.get_initial_cache(rows, given)
-        for pair in zip(*map(tensors.arrays, (cache, expected)), strict=True):
-            np.testing.assert_array_equal(*pair)
-    for bad in ([*for_all, for_all[0]], [state[:-1] for state in for_all]):
-        with pytest.raises(ValueError, match="`initial_state` must be"):
-            layer.get_initial_cache(BATCH, bad)
 
 
 def test_a_state_handed_on_step_by_step_is_exact_or_warns_once(layer):

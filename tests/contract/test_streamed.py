@@ -38,6 +38,7 @@ pytestmark = [
 # JAX compiles for seconds: there one of each rule.
 OF_EACH_RULE = (
     "own",
+    "linear attention",
     "reshape",
     "padded strided pool",
     "strided conv",

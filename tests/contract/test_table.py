@@ -8,14 +8,14 @@ from tests.contract import table
 from tests.contract.registry import REGISTRY
 
 CASES = """<testsuite>
-<testcase classname="tests.contract.test_contract" name="test_padding_is_nothing[SRU]"/>
-<testcase classname="tests.contract.test_contract" name="test_padding_is_nothing[IRCSRU]"/>
+<testcase classname="tests.contract.test_contract" name="test_a_promise_is_kept[SRU-masks]"/>
+<testcase classname="tests.contract.test_contract" name="test_a_promise_is_kept[IRCSRU-masks]"/>
 <testcase classname="tests.contract.test_contract" name="test_padding_reaches_no_gradient[SRU]">
 <failure/></testcase>
 <testcase classname="tests.contract.test_contract" name="test_number_formats[SRU-a-b]"/>
 <testcase classname="tests.contract.test_contract" name="test_number_formats[IRCSRU-a-b]">
 <skipped/></testcase>
-<testcase classname="tests.other" name="test_padding_is_nothing[TLSTM]"/>
+<testcase classname="tests.other" name="test_a_promise_is_kept[TLSTM-masks]"/>
 </testsuite>"""
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from keras_trellis import TrellisClassifier, TrellisLayer, TrellisLM
-from keras_trellis.recurrent import IRCLSTM, StackedLSTM
+from keras_trellis.recurrent import IRCLSTM
 from tests import ROOT
 from tests.contract import tensors
 
@@ -95,24 +95,3 @@ def test_dropout_that_is_set_once_a_layer_is_built_acts_in_fit(layer):
         layer.dropout = rate
         losses.append(model.train_on_batch(X, np.ones((ROWS, 4))))
     assert losses[0] == losses[1] != losses[2] != losses[3]
-
-
-@pytest.mark.parametrize(
-    "make",
-    [lambda **flags: TrellisLayer(4, 3, **flags), lambda **flags: IRCLSTM(4, **flags),
-     lambda **flags: StackedLSTM(4, **flags)],
-    ids=["TrellisLayer", "IRCLSTM", "StackedLSTM"],
-)  # fmt: skip
-def test_two_batches_of_a_stateful_layer_are_one_pass(make):
-    half = STEPS // 2
-    inputs = keras.Input((half, 3), batch_size=ROWS)
-    layer = make(return_sequences=True, stateful=True)
-    model = keras.Model(inputs, layer(inputs))
-    plain = make(return_sequences=True)
-    plain.build(X.shape)
-    plain.set_weights(layer.get_weights())
-    whole = keras.ops.convert_to_numpy(plain(X))
-    for _ in range(2):
-        parts = [model.predict(part, verbose=0) for part in np.split(X, 2, axis=1)]
-        np.testing.assert_allclose(np.concatenate(parts, axis=1), whole, atol=1e-5)
-        layer.reset_state()

@@ -7,7 +7,7 @@ import inspect
 import pytest
 
 import keras_trellis
-from keras_trellis import convert, heads, recurrent
+from keras_trellis import convert, heads, recurrent, testing
 from tests import ROOT
 
 MODULES = {
@@ -43,7 +43,7 @@ def test_the_examples_of_exports_run(tmp_path, monkeypatch):
     assert [run(module)[0] for module in EXPORT] == [0, 0]
 
 
-@pytest.mark.parametrize("module", [keras_trellis, recurrent, heads, convert])
+@pytest.mark.parametrize("module", [keras_trellis, recurrent, heads, convert, testing])
 def test_what_is_public_has_an_example(module):
     public = {name: getattr(module, name) for name in module.__all__}
     lacking = {

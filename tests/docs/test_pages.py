@@ -6,7 +6,7 @@ import keras
 import pytest
 
 import keras_trellis
-from keras_trellis import convert, heads, recurrent
+from keras_trellis import convert, heads, recurrent, testing
 from tests import ROOT
 
 DOCS = ROOT / "docs"
@@ -64,7 +64,7 @@ def test_a_program_keeps_its_lines():
     ]
 
 
-@pytest.mark.parametrize("module", [keras_trellis, heads, convert, recurrent])
+@pytest.mark.parametrize("module", [keras_trellis, heads, convert, recurrent, testing])
 def test_the_reference_has_every_public_name(module):
     pages = "".join(page.read_text() for page in (DOCS / "reference").glob("*.md"))
     entries = re.findall(r"^::: (\S+)$", pages, re.MULTILINE)

@@ -26,6 +26,7 @@ STEPS = 6
 # Some of each kind of graph; FORMATS=all takes all layers, in a minute.
 QUICK = (
     "trellis",
+    "linear attention",
     "tensorized",
     "lstm",
     "strided conv",

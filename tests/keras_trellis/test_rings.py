@@ -92,11 +92,36 @@ def test_rows_read_what_they_pushed(made, turns, seed):
         rings.push(outputs, rows)
 
 
+LINES = [Line("a", (2,), "float32", 3, (3,), 1), Line("b", (), "int32", 2, (1,), 1)]
+TEXT = Table(LINES).to_json()
+
+
 @pytest.mark.parametrize(
-    "text", ["", "[]", '{"format": 2, "lines": []}', '{"lines": 1}']
+    "text",
+    [
+        "",
+        "[]",
+        TEXT.replace('"format": 1', '"format": 2'),
+        '{"lines": 1}',
+        TEXT.replace('"length": 3', '"length": 7'),
+    ],
 )
 def test_what_is_no_table_is_refused(text):
-    with pytest.raises(
-        ValueError, match="a table of delay lines of format 1 was expected"
-    ):
+    with pytest.raises(ValueError, match="a table of delay lines of format 1"):
         Table.from_json(text)
+
+
+def test_entries_of_another_export_are_refused():
+    rings = Rings(Table.from_json(TEXT), ROWS)
+    entries = {
+        new("lines_0"): np.zeros([ROWS, 1, 2]),
+        new("lines_1"): np.ones([ROWS, 1]),
+    }
+    for wrong in (
+        {new("lines_0"): entries[new("lines_0")]},
+        entries | {new("lines_0"): np.ones([1, 1, 2])},
+        entries | {new("lines_1"): np.ones([ROWS, 2])},
+    ):
+        with pytest.raises(ValueError, match="`entries` must have 'new_lines_[01]' of"):
+            rings.push(wrong)
+    rings.push(entries)

@@ -215,16 +215,14 @@ class CausalLayer(SequenceLayer):
             grids = self._grids(num_outputs, sequences.shape[1])
             if grids:
                 return self._run_on(grids, sequences, training), (), None
-        state = state or tuple(self.get_initial_state(ops.shape(sequences)[0]))
-        outputs, state = self._run(sequences, state, None, mask, training)
-        return last_steps(outputs, num_outputs), state, None
+        return super().run(sequences, request)
 
     def _grids(self, num_outputs: Number | None, steps: int | None) -> list[Grid]:
         """Returns the steps that are needed: those of each block's inputs, then of the outputs.
 
         None at all where a block computes all steps anyway, or no number of outputs is known.
         """
-        if not isinstance(num_outputs, int) or num_outputs < 1:
+        if not isinstance(num_outputs, int) or num_outputs < 1 or steps == 0:
             return []
         grids = [schedule.last(num_outputs, steps)]
         for block in reversed(self.blocks):
@@ -253,17 +251,6 @@ class CausalLayer(SequenceLayer):
         self, sequences: Tensor, cache: State, mask: Tensor | None, training: bool
     ) -> tuple[Tensor, State]:
         """Continues sequences from a cache; see `SequenceHooks.run_chunk`."""
-        return self._run(sequences, cache, cache[0], mask, training)
-
-    def _run(
-        self,
-        sequences: Tensor,
-        cache: State,
-        before: Tensor | None,
-        mask: Tensor | None,
-        training: bool,
-    ) -> tuple[Tensor, State]:
-        """Runs the blocks; a masked step has the output before it, first of all `before`."""
         plan = masks.packing(mask)
         outputs = self.drop(masks.pack(sequences, plan), training=training)
         last, present, *flat = (
@@ -285,7 +272,7 @@ class CausalLayer(SequenceLayer):
             ops.reshape(tensor, [rows, size])
             for tensor, size in zip(after, sizes, strict=True)
         ]
-        return masks.unpack(outputs, plan, before), (final, *flat)
+        return masks.unpack(outputs, plan, before=last), (final, *flat)
 
     def _with_pasts(
         self, flat: Sequence[Tensor], rows: Tensor

@@ -6,13 +6,17 @@ import math
 import re
 from typing import Any
 
-from keras import layers
+import keras
+from keras import layers, ops
 
+from keras_trellis.backend import current as backend
 from keras_trellis.layers.equilibrium import EquilibriumTrellisLayer
 from keras_trellis.layers.recurrent import RecurrentLayer
 from keras_trellis.layers.trellis_base import TrellisBase
 from keras_trellis.models.classifier import TrellisClassifier
 from keras_trellis.models.streamed.plan import Node, Plan
+from keras_trellis.models.streamed.recurrent import Cached, Lined
+from keras_trellis.models.streamed.rule import Signal
 from keras_trellis.recurrent.tensorized import TensorizedLSTM
 
 _HEAD = ("layer", "keeps", "bytes a row", "moved a step", "multiply-adds a step")
@@ -24,7 +28,7 @@ def table(plan: Plan) -> str:
     totals = [0.0, 0.0, 0.0]
     for node in plan.nodes:
         layer = node.rule.layer
-        products = _rate(node, plan) * multiply_adds(layer)
+        products = _rate(node, plan) * _products(node)
         numbers = (*_bytes(node, plan.stride), products)
         totals = [total + number for total, number in zip(totals, numbers, strict=True)]
         kind = f"{node.path} ({type(layer).__name__})"
@@ -63,6 +67,28 @@ def _rate(node: Node, plan: Plan) -> float:
     """Returns how often a layer runs for each step of the input."""
     stride = node.stride or plan.stride
     return 1 / (stride * node.rule.stride)
+
+
+def _products(node: Node) -> int:
+    """Returns the multiply-adds of a call; a step of a layer of a user's own is traced."""
+    rule = node.rule
+    known = multiply_adds(rule.layer)
+    is_ours = type(rule.layer).__module__.startswith("keras_trellis.")
+    if is_ours or type(rule) not in (Cached, Lined):
+        return known
+
+    def step(signal: Any) -> Any:
+        if not isinstance(signal, Signal):
+            return signal
+        return ops.zeros([1, 1, *signal.shape[2:]], rule.layer.compute_dtype)
+
+    inputs = keras.tree.map_structure(step, node.args)
+    cache = rule.get_initial_cache(1)
+
+    def run(cache: Any, *inputs: Any) -> Any:
+        return rule.stream(cache, None, *inputs)
+
+    return max(known, backend.multiply_adds(run, cache, *inputs))
 
 
 def multiply_adds(layer: Any) -> int:

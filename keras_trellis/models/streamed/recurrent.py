@@ -11,8 +11,8 @@ from keras import layers, ops
 from keras_trellis import heads
 from keras_trellis.core import masks
 from keras_trellis.core.lines import Line, take
+from keras_trellis.layers.hooks import cached_state
 from keras_trellis.layers.recurrent import RecurrentLayer
-from keras_trellis.layers.stateful import cached_state
 from keras_trellis.models.classifier import TrellisClassifier
 from keras_trellis.models.streamed.rule import NotStreamableError, Rule, Signal
 from keras_trellis.types import Number, Tensor
