@@ -5,6 +5,7 @@ from unittest import mock
 
 import numpy as np
 import tensorflow as tf
+from keras import ops
 
 from keras_trellis import convert
 from keras_trellis.models.losses import LossTerms
@@ -19,9 +20,9 @@ def check_dropped_step(arrays, config):
         config: Its sizes, its dropout rates and the weights of its loss.
     """
     for dtype, tolerance in TOLERANCE.items():
-        model = _model(arrays, config, "param.", dtype)
+        model = model_of(arrays, config, "param.", dtype)
         state = [arrays["initial_hidden"], arrays["initial_cell"]]
-        with _drawn(_masks(arrays)), tf.GradientTape() as tape:
+        with drawing(masks_of(arrays)), tf.GradientTape() as tape:
             terms, final = model.loss_terms(
                 arrays["ids"], arrays["targets"], initial_state=state, training=True
             )
@@ -30,14 +31,14 @@ def check_dropped_step(arrays, config):
             assert_equal(getattr(terms, name), value, tolerance, name)
         for name, value in zip(("hidden", "cell"), final, strict=True):
             assert_equal(value, arrays[f"final_{name}"], tolerance, name)
-        expected = _model(arrays, config, "grad.", dtype).trainable_variables
+        expected = model_of(arrays, config, "grad.", dtype).trainable_variables
         variables = model.trainable_variables
         gradients = tape.gradient(loss, variables)
         for gradient, other in zip(gradients, expected, strict=True):
             assert_equal(gradient, other.numpy(), tolerance, other.path)
 
 
-def _model(arrays, config, prefix, dtype):
+def model_of(arrays, config, prefix, dtype):
     mixture = {"latent_dropout": config["dropoutl"]} if config["experts"] else {}
     return language_model(
         arrays,
@@ -55,7 +56,7 @@ def _model(arrays, config, prefix, dtype):
     )
 
 
-def _masks(arrays):
+def masks_of(arrays):
     """The masks by the names of our random streams and their numbers of axes."""
     theirs = part(arrays, "mask.")
     weights = {f"weight{i}": theirs.pop(f"weights.{i - 1}") for i in (1, 2)}
@@ -86,7 +87,7 @@ def _masks(arrays):
 
 
 @contextlib.contextmanager
-def _drawn(masks):
+def drawing(masks):
     """Has the layers draw these masks, each of them once."""
     left = dict(masks)
 
@@ -94,7 +95,7 @@ def _drawn(masks):
         found = left.pop((name, len(shape)))
         np.testing.assert_array_equal(shape, found.shape)
         np.testing.assert_allclose(found[found != 0], 1 / (1 - rate))
-        return tf.constant(found, dtype)
+        return ops.convert_to_tensor(found, dtype)
 
     with (
         mock.patch("keras_trellis.core.dropout.stream_mask", drawn),

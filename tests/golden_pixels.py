@@ -20,7 +20,7 @@ def check_pixel_run(arrays, config):
         arrays: The file's arrays.
         config: Its sizes and its recipe.
     """
-    model = _model(arrays, config, "param.")
+    model = model_of(arrays, config, "param.")
     batches = [
         (tf.constant(images), tf.constant(labels.astype("int32")))
         for images, labels in zip(
@@ -35,7 +35,7 @@ def check_pixel_run(arrays, config):
         loss, count, _, _ = task.loss(batches[0], ())
         loss /= count
     gradients = tape.gradient(loss, model.trainable_variables)
-    _assert_all_close(gradients, _model(arrays, config, "grad."))
+    _assert_all_close(gradients, model_of(arrays, config, "grad."))
     optimizer = optimizers.Adam(config["lr"], weight_decay=config["wd"])
     trainer = Trainer(task, optimizer, clip_norm=config["clip"])
     for step, batch in enumerate(batches):
@@ -43,10 +43,10 @@ def check_pixel_run(arrays, config):
         _assert_close(metrics["loss"], arrays["losses"][step], f"loss, step {step}")
         norm = metrics["gradient_norm"]
         _assert_close(norm, arrays["norms"][step], f"norm, step {step}")
-    _assert_all_close(model.trainable_variables, _model(arrays, config, "final."))
+    _assert_all_close(model.trainable_variables, model_of(arrays, config, "final."))
 
 
-def _model(arrays, config, prefix):
+def model_of(arrays, config, prefix):
     return convert.classifier_from_torch(
         part(arrays, prefix),
         depth=config["num_layers"],

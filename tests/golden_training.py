@@ -21,8 +21,8 @@ def check_training_run(arrays, config):
         arrays: The file's arrays.
         config: Its sizes and its recipe.
     """
-    recipe = _recipe(arrays, config)
-    model = _model(arrays, config, "param.")
+    recipe = recipe_of(arrays, config)
+    model = model_of(arrays, config, "param.")
     task = LanguageModeling(
         model,
         recipe,
@@ -51,7 +51,7 @@ def check_training_run(arrays, config):
     _assert_close(evaluations, arrays["evaluation_losses"], "evaluation_losses")
 
 
-def _recipe(arrays, config):
+def recipe_of(arrays, config):
     """The trainer's config of a file's recipe."""
     steps = config["steps"] + config["averaged_steps"]
     values = {
@@ -67,6 +67,7 @@ def _recipe(arrays, config):
             "name": config["optimizer"].lower(),
             "learning_rate": config["learning_rate"],
             "weight_decay": config["weight_decay"],
+            "clip_norm": config["clip_norm"],
         },
         "schedule": {"average": bool(config["averaged_steps"])},
         "training": {"epochs": steps, "steps": 0},
@@ -75,7 +76,7 @@ def _recipe(arrays, config):
     return ConfigDict(nested(configs.completed(flatten(values))))
 
 
-def _model(arrays, config, prefix):
+def model_of(arrays, config, prefix):
     # The tied decoder is named once in an average.
     decoder = {f"{prefix}decoder.weight": arrays[f"{prefix}encoder.weight"]}
     return language_model(
@@ -104,7 +105,7 @@ def _check_step(metrics, arrays, step):
 
 
 def _check_parameters(model, arrays, config, prefix):
-    expected = _model(arrays, config, prefix).trainable_variables
+    expected = model_of(arrays, config, prefix).trainable_variables
     assert len(model.trainable_variables) == len(expected)
     for variable, other in zip(model.trainable_variables, expected, strict=True):
         _assert_close(variable.numpy(), other.numpy(), f"{prefix} {variable.path}")

@@ -4,11 +4,16 @@ The folder is `TRELLIS_GOLDEN`, by default `../shared/golden` beside the reposit
 one small run of the released code in float64; what it holds goes by the `kind` in its config.
 """
 
+import os
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 import tensorflow as tf
 
 from keras_trellis import convert
+from tests import ROOT
 from tests.golden import (
     FOLDER,
     TOLERANCE,
@@ -197,3 +202,20 @@ CHECKS = {
 def test_golden(path):
     arrays, config = load(path)
     CHECKS[config["kind"]](arrays, config)
+
+
+def test_the_training_step_of_reproduce():
+    """In a process with Keras on JAX in float64."""
+    pytest.importorskip("jax", reason="trainers.reproduce needs JAX")
+    kinds = ("training", "dropped", "pixel")
+    files = [str(path) for path in FILES if path.name.startswith(kinds)]
+    own = {"KERAS_BACKEND": "jax", "JAX_ENABLE_X64": "1", "JAX_PLATFORMS": "cpu"}
+    ended = subprocess.run(
+        [sys.executable, "-m", "tests.golden_reproduced", *files],
+        env={**os.environ, **own},
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+    )
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    assert ended.stdout.split() == files

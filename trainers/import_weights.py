@@ -3,6 +3,7 @@
     python -m trainers.import_weights --task=ptb --checkpoint=FILE.pkl --workdir=DIR --data_dir=TEXT
     python -m trainers.lm --workdir=DIR --data_dir=TEXT --mode=evaluate
 
+With `--score` the import ends with the score on test data; a text's is by the authors' protocol.
 The default preset is `released`, which has the defaults of those scripts. The shapes in the file
 give most sizes. Depth and dilation come from the preset; if the shapes are not the preset's, flags
 must give them. The file has no vocabulary either: it is that of the training text, in order of
@@ -29,6 +30,7 @@ from trainers.cli import command, config_flags, run_flags, task_flags
 from trainers.data import files
 from trainers.data.stores import to_path
 from trainers.data.text import sha256
+from trainers.language import experiment as language_runs
 from trainers.language import models, texts
 from trainers.sequences import experiment as sequence_runs
 from trainers.tasks import config as configs
@@ -62,6 +64,12 @@ flags.DEFINE_string(
     "permutation",
     None,
     "For permuted_mnist: the .npy file of the order in which it reads pixels.",
+)
+flags.DEFINE_bool(
+    "score",
+    False,
+    "Score the weights at the end on validation and test data, on texts by the protocol of the "
+    "authors' scripts, trellisnet.",
 )
 
 
@@ -130,8 +138,15 @@ def _import() -> None:
                 failed.pop_all()
     print(
         f"{path}: {runs.parameters(model):,} parameters, {summary}, depth {config.model.depth}, "
-        f"dilation {config.model.dilation_rate}"
+        f"dilation {config.model.dilation_rate}",
+        flush=True,
     )
+    if not FLAGS.score:
+        return
+    if is_images:
+        sequence_runs.evaluate(path, FLAGS.data_dir)
+    else:
+        language_runs.evaluate(path, FLAGS.data_dir, ("trellisnet",))
 
 
 def _refuse_other(path: epath.Path, provenance: Mapping[str, str]) -> None:

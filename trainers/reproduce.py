@@ -5,8 +5,9 @@
     python -m trainers.reproduce --row=ptb-word --data_dir=DIR --small
 
 TensorFlow is not needed. The program uses all devices of this machine. The same command goes on
-with a run that has stopped. The run's folder is `--workdir`, by default runs/TASK-PRESET; where
-TensorFlow is, `trainers.evaluate`, `trainers.generate` and `trainers.export` take it.
+with a run that has stopped. The run's folder is `--workdir`, by default runs/TASK-PRESET, and
+runs/ROW-small for a small form; where TensorFlow is, `trainers.evaluate`, `trainers.generate` and
+`trainers.export` take it.
 `--task` and `--preset` instead of `--row` name any other recipe, and `--config.FIELD=VALUE` changes
 a field of it.
 """
@@ -15,10 +16,11 @@ import math
 import time
 
 from absl import flags
+from ml_collections import ConfigDict
 
 from configs import papers
 from trainers.cli import command, config_flags, run_flags
-from trainers.papers.rows import ROWS, of_recipe
+from trainers.papers.rows import ROWS, Row, of_recipe
 from trainers.tasks import config as configs
 from trainers.tasks import names, registry, schema
 from trainers.tasks.task import GeneratedTask, ImageTask, LanguageTask
@@ -32,7 +34,9 @@ _TRAINING = ("data_dir", "workdir", "minutes")
 flags.adopt_module_key_flags(run_flags)
 flags.DEFINE_string("row", None, f"The row of a table: one of {', '.join(ROWS)}.")
 flags.DEFINE_bool(
-    "small", False, "Take the small form of a row, for minutes or hours of a CPU."
+    "small",
+    False,
+    "Take the small form of a row, which tries the whole path in minutes of a CPU.",
 )
 flags.DEFINE_bool(
     "table",
@@ -52,10 +56,17 @@ def main(argv: list[str]) -> int:
 
 def parse_flags(argv: list[str]) -> list[str]:
     """Parses the command line; exits with one line if it is not valid."""
-    row = ROWS.get(config_flags.last_value(argv, "row") or "")
-    if row is not None:
-        small = {"--small", "--small=true"} & {each.lower() for each in argv}
-        preset = row.small if small else row.preset
+    name = config_flags.last_value(argv, "row") or ""
+    if (row := ROWS.get(name)) is not None:
+        on = {each.lower().removesuffix("=true") for each in argv}
+        preset = row.preset
+        if "--small" in on:
+            preset, fields = row.small, papers.SMALL[name]
+            # They stand first: what the user gives counts.
+            first = [f"--config.{field}={value}" for field, value in fields.items()]
+            if "--table" not in on:
+                first.append(f"--workdir=runs/{name}-small")
+            argv = [argv[0], *first, *argv[1:]]
         argv = [*argv, f"--task={row.task}", f"--preset={preset}"]
     return command.parse(argv, _check_flags, TASKS)
 
@@ -100,19 +111,20 @@ def _check_flags() -> None:
 def _table() -> None:
     from trainers.papers import table
 
-    if FLAGS.row:
-        chosen = {FLAGS.row: (ROWS[FLAGS.row], FLAGS.config)}
-    else:
-        chosen = {
-            name: (
-                row,
-                configs.load(row.task, row.small if FLAGS.small else row.preset),
-            )
-            for name, row in ROWS.items()
-        }
     print(table.HEAD, flush=True)
-    for name, (row, config) in chosen.items():
-        print(table.line(name, row, config), flush=True)
+    for name, row in ROWS.items():
+        if FLAGS.row in (None, name):
+            config = FLAGS.config if FLAGS.row else _loaded(name, row)
+            print(table.line(name, row, config), flush=True)
+
+
+def _loaded(name: str, row: Row) -> ConfigDict:
+    """Returns the config of a row, or of its small form."""
+    if not FLAGS.small:
+        return configs.load(row.task, row.preset)
+    config = configs.load(row.task, row.small)
+    config.update(names.nested(papers.SMALL[name]))
+    return config
 
 
 def _train() -> int | None:

@@ -62,11 +62,15 @@ def main(argv: Sequence[str]) -> int:
     """Tries cases, and prints the table; returns the exit status."""
     if not shim.present():
         return _begin_again()
-    shutil.rmtree(Path(os.environ.pop(shim.VARIABLE)).parent)
+    library = shim.library()
     here = report.begin(argv)
     began = time.monotonic()
-    with tempfile.TemporaryDirectory(dir=MEMORY if MEMORY.is_dir() else None) as folder:
-        findings = _findings(Path(folder), here["threads"], began + FLAGS.seconds)
+    memory = MEMORY if MEMORY.is_dir() else None
+    try:
+        with tempfile.TemporaryDirectory(dir=memory) as folder:
+            findings = _findings(Path(folder), here["threads"], began + FLAGS.seconds)
+    finally:
+        shutil.rmtree(library.parent)
     for finding in findings:
         if FLAGS.case or not finding["good"]:
             print(format_finding(finding))

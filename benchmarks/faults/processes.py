@@ -5,7 +5,8 @@ is forked from a process that has done so, runs the module's `main`, and ends wi
 
 A process in which TensorFlow computes already has more of what a child needs, but a child of it has
 none of TensorFlow's threads, on which graphs run. Commands that need these are forked by another
-process, in which TensorFlow has not begun.
+process, in which TensorFlow has not begun. A process has one backend of Keras. So commands that
+compute on JAX are forked by a third one, `benchmarks.faults.on_jax`, in which JAX has not begun.
 """
 
 import contextlib
@@ -26,6 +27,7 @@ import threading
 import time
 import traceback
 from collections.abc import Mapping, Sequence
+from multiprocessing import connection
 from pathlib import Path
 from typing import IO
 
@@ -53,6 +55,7 @@ class Command:
         arguments: its flags.
         folder: only operations below it can go wrong.
         graphs: whether it runs any.
+        on_jax: whether Keras computes with JAX.
         environment: variables of its own.
     """
 
@@ -60,6 +63,7 @@ class Command:
     arguments: Sequence[str]
     folder: Path
     graphs: bool = False
+    on_jax: bool = False
     environment: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
 
@@ -177,13 +181,15 @@ def _outlived(group):
 class Runner:
     """Runs commands; make it before TensorFlow computes anything.
 
-    Those that need graphs are forked by a process of its own, which it makes for that.
+    Those that need graphs, and those on JAX, are forked by processes of its own, which it makes for
+    that.
     """
 
     def __init__(self) -> None:
         context = multiprocessing.get_context("fork")
         self._connection, theirs = context.Pipe()
-        context.Process(target=_fork_when_asked, args=(theirs,), daemon=True).start()
+        context.Process(target=fork_when_asked, args=(theirs,), daemon=True).start()
+        self._on_jax: connection.Connection | None = None
 
     def run(self, command: Command, disturbance: Disturbance | None = None) -> Ended:
         """Runs a command to its end."""
@@ -192,15 +198,40 @@ class Runner:
 
     def together(self, commands: Sequence[tuple[Command, Disturbance]]) -> list[Ended]:
         """Runs commands at once, to their ends."""
-        if not any(command.graphs for command, _ in commands):
+        if any(command.on_jax for command, _ in commands):
+            self._on_jax = asked = self._on_jax or _begin_on_jax()
+        elif any(command.graphs for command, _ in commands):
+            asked = self._connection
+        else:
             return _run_here(commands)
-        self._connection.send(commands)
-        return self._connection.recv()
+        asked.send(commands)
+        return asked.recv()
 
 
-def _fork_when_asked(connection):
-    while True:
-        connection.send(_run_here(connection.recv()))
+def fork_when_asked(asking: connection.Connection) -> None:
+    """Runs the commands that come from another process, until that ends."""
+    with contextlib.suppress(EOFError):
+        while True:
+            asking.send(_run_here(asking.recv()))
+
+
+def _begin_on_jax():
+    """Begins the process that forks commands on JAX; returns what asks it."""
+    ours, theirs = multiprocessing.Pipe()
+    library = shim.library()
+    environment = {
+        **os.environ,
+        **{"KERAS_BACKEND": "jax", "JAX_PLATFORMS": "cpu", shim.VARIABLE: str(library)},
+        # All its children compile the same programs.
+        "JAX_COMPILATION_CACHE_DIR": str(library.parent / "jax"),
+        "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
+        "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1",
+    }
+    with theirs:
+        number = theirs.fileno()
+        command = [sys.executable, "-m", "benchmarks.faults.on_jax", str(number)]
+        subprocess.Popen(command, env=environment, pass_fds=[number])
+    return ours
 
 
 def _run_here(commands):

@@ -105,6 +105,7 @@ class Program:
         begin: what is done in the folder of each case, where files have the folder's name.
         share: its share of the cases.
         graphs: whether it runs TensorFlow's graphs.
+        on_jax: whether it computes on JAX.
         workers: how many processes run it together.
         store: the scheme of the object store that has its folders; "": they are on the disk.
         imports: modules that are imported before, so that its process need not.
@@ -121,6 +122,7 @@ class Program:
     begin: Prepare = _nothing
     share: int = 1
     graphs: bool = False
+    on_jax: bool = False
     workers: int = 1
     store: str = ""
     imports: Sequence[str] = ()
@@ -144,7 +146,7 @@ class Program:
         arguments = [
             argument.format(folder=place, disk=folder) for argument in self.arguments
         ]
-        return Command(self.module, arguments, folder, self.graphs)
+        return Command(self.module, arguments, folder, self.graphs, self.on_jax)
 
     def commands(self, folder: Path) -> list[Command]:
         """Returns the commands of all workers, the chief's first, on ports that are free."""
@@ -389,6 +391,12 @@ LANGUAGE = Program("language", "trainers.lm", _TEXT_RUN, _text)
 LANGUAGE = dataclasses.replace(
     LANGUAGE, prepare=_after(_text, _killed(LANGUAGE, "rename", _CHECKPOINT, 2))
 )
+REPRODUCE = Program("reproduce", "trainers.reproduce", _TEXT_RUN, _text, on_jax=True)
+REPRODUCE = dataclasses.replace(
+    REPRODUCE,
+    prepare=_after(_text, _killed(REPRODUCE, "rename", _CHECKPOINT, 2), _strays),
+    own_end=True,
+)
 GENERATE = Program(
     "generate",
     "trainers.generate",
@@ -508,6 +516,7 @@ _ALL = (
     *(ENCODE, ENCODE_ON, ENCODED),
     EXPORT,
     *(LANGUAGE, GENERATE),
+    REPRODUCE,
     *(DRAW, META, META_EVALUATE),
     *(TUNE, TUNE_ON),
     *(COMPARE, COMPARE_ON),

@@ -7,6 +7,7 @@ fault.
 import ctypes
 import dataclasses
 import enum
+import functools
 import os
 import shutil
 import subprocess
@@ -85,6 +86,12 @@ def build(folder: Path) -> Path | None:
 def present() -> bool:
     """Returns whether this process has loaded the library."""
     return hasattr(ctypes.CDLL(None), "faults_arm")
+
+
+@functools.cache
+def library() -> Path:
+    """Returns the file of the library, which the processes that this one begins do not load."""
+    return Path(os.environ.pop(VARIABLE))
 
 
 def arm(prefix: Path, fault: Fault) -> None:

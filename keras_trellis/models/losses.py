@@ -82,7 +82,9 @@ def means(terms: LossTerms, weights: LossTerms) -> LossTerms:
 
 def _mean_square(values: Tensor) -> Tensor:
     """`[..., E]` -> `[...]` in at least float32."""
-    return ops.mean(ops.square(heads.at_least_float32(values)), axis=-1)
+    squares = ops.square(heads.at_least_float32(values))
+    # On JAX `ops.mean` of float64 computes in float32.
+    return ops.sum(squares, axis=-1) / values.shape[-1]
 
 
 class _Step:

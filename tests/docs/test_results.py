@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from configs import papers
 from docs import draw_results, tables
 from tests import ROOT
 
@@ -45,6 +46,26 @@ def has(known, number):
     return number in known or any(
         float(number) == round(float(each), decimals) for each in known if "." in each
     )
+
+
+def test_the_papers_numbers_are_those_of_the_rows():
+    """A line names rows of `configs/papers.py`, and has their numbers and their sizes."""
+    named = []
+    for what, rows, published, _, ran in tables.rows(RESULTS / "papers.md"):
+        names = re.findall("`([^`]+)`", rows)
+        own = [papers.ROWS[name] for name in names]
+        values = [row[2] for row in own if row[2] is not None]
+        if names:
+            assert [float(each) for each in published.split(", ") if each] == values
+            sizes = {size for row in own for size in re.findall(r"[\d.]+M", row[1])}
+            assert set(re.findall(r"[\d.]+M", what)) == sizes, what
+            assert ran
+        named += names
+    tables_of = ("Bai et al. 2019, Table", "Kuo et al. 2020, Table II")
+    expected = [
+        name for name, row in papers.ROWS.items() if row[0].startswith(tables_of)
+    ]
+    assert len(named) == len({*named}) and {*expected} <= {*named}
 
 
 @pytest.mark.parametrize("page", FRONT, ids=lambda page: page.name)

@@ -173,6 +173,20 @@ def test_imported_weights_evaluate_to_the_converted_model_s_numbers(
     assert f"test perplexity: {expected}, " in evaluated
 
 
+def test_an_import_ends_with_the_score_by_the_authors_protocol(
+    run_import, call, corpus
+):
+    output = run_import(*DEPTH, *OTHERS, "--score")
+    evaluated = call(
+        lm, "--mode=evaluate", "--protocol=trellisnet", f"--data_dir={corpus}"
+    )
+    scores = [line for line in evaluated.splitlines() if "perplexity" in line]
+    assert len(scores) == 2 and all("trellisnet" in line for line in scores)
+    assert all(line in output for line in scores)
+    # An import that has been done scores again.
+    assert run_import(*DEPTH, *OTHERS, "--score") == output
+
+
 def test_imported_weights_write_text_and_tell_where_they_are_from(
     run_import, call, checkpoint, tmp_path
 ):

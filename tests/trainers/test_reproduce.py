@@ -1,8 +1,10 @@
 """`trainers.reproduce`: the steps, scores and folders of the other trainers, on JAX alone."""
 
 import contextlib
+import functools
 import math
 import os
+import pathlib
 import random
 import shutil
 import signal
@@ -20,11 +22,16 @@ from tests import ROOT
 from tests.fresh_flags import fresh_flags
 from tests.trainers.calls import config_of
 from trainers import reproduce
-from trainers.data import datasets, shuffling
+from trainers.data import datasets, penn_treebank, shuffling
+from trainers.data.text import sha256
 from trainers.language import experiment, texts
+from trainers.language.protocols import PROTOCOLS
 from trainers.papers.rows import ROWS, of_recipe
+from trainers.sequences import experiment as pixels
 from trainers.sequences.experiment import SequenceExperiment
-from trainers.tasks import registry
+from trainers.tasks import config as configs
+from trainers.tasks import registry, schema
+from trainers.tasks.names import flatten, nested
 from trainers.training import checkpoints, run_state, runs, schedules, strategies
 from trainers.training.workdir import open_workdir, read_result
 
@@ -84,6 +91,117 @@ def data_dir(tmp_path_factory):
         lines = [" ".join(words[i : i + 4]) for i in range(0, count, 4)]
         (folder / f"{split}.txt").write_text("\n".join(lines) + "\n")
     return str(folder)
+
+
+# What makes the rows tiny, by the beginnings of their names: the model, the data, and three steps.
+TINY = {
+    "": {
+        "optimizer.learning_rate": 0.01,
+        "training.epochs": 1,
+        "training.steps": 3,
+        "data.batch_size": 2,
+        "evaluation.batch_size": 2,
+    },
+    "ptb-mos": {"model.mixture.experts": 2, "data.horizon": 2},
+    "wikitext-103": {"model.adaptive.cutoffs": (2, 4, 6)},
+    "seq-cifar10": {
+        "model.units": 12,
+        "model.depth": 3,
+        "model.dilation_rate": (1, 8, 64),
+        "data.validation": 3,
+    },
+    "gated-": {"model.units": 4, "model.embedding_units": 4, "data.window": 12},
+}
+SMALL_TRELLIS = {
+    "model.units": 6,
+    "model.depth": 2,
+    "model.output_units": 4,
+    "model.embedding_units": 4,
+    "model.auxiliary_every": 1,
+    "data.window": 6,
+}
+TINY["ptb-mos"] |= SMALL_TRELLIS
+TINY["wikitext-103"] |= SMALL_TRELLIS
+OTHER_ROWS = [
+    *("ptb-mos", "wikitext-103", "seq-cifar10", "gated-lstm", "gated-irc-gru"),
+    *("gated-t-lstm", "gated-irc-fast-grnn", "gated-sru"),
+]
+# Rows one after the other in one process, which imports JAX once.
+SEVERAL = """
+import sys
+sys.modules["tensorflow"] = sys.modules["tensorflow_datasets"] = None
+from etils import epath
+from trainers.data import penn_treebank
+from trainers.papers import training
+from trainers.papers.rows import ROWS
+from trainers.tasks import config as configs, schema
+from trainers.tasks.names import nested
+
+penn_treebank.checksums = lambda: {checksums!r}
+for name, fields in {fields!r}.items():
+    row = ROWS[name]
+    config = configs.load(row.task, row.preset)
+    config.update(nested(fields))
+    schema.check(config)
+    assert training.reproduce(config, {data!r}, epath.Path({runs!r}) / name, row)
+"""
+
+
+@pytest.fixture(scope="module")
+def published(data_dir, tmp_path_factory):
+    """A folder with made-up data under the names of the published files."""
+    folder = tmp_path_factory.mktemp("published")
+    for split in ("train", "valid", "test"):
+        text = pathlib.Path(data_dir, f"{split}.txt").read_text()
+        (folder / f"ptb.{split}.txt").write_text(text)
+        # A blank line and a heading, as that text has them.
+        (folder / f"wiki.{split}.tokens").write_text(f" \n = a = \n{text}")
+    rng = np.random.default_rng(0)
+    for name, count in (("data_batch_1", 12), ("test_batch", 4)):
+        images = rng.integers(0, 256, (count, 1 + 3 * 1024)).astype("uint8")
+        images[:, 0] %= 10
+        (folder / f"{name}.bin").write_bytes(images.tobytes())
+    return folder
+
+
+def test_the_other_rows_reach_a_card(
+    published, environment, tmp_path, capsys, monkeypatch
+):
+    """In tiny forms of the presets at the paper's size; the other trainers score them the same."""
+    fields = {}
+    for name in OTHER_ROWS:
+        given = [values for start, values in TINY.items() if name.startswith(start)]
+        fields[name] = {n: v for values in given for n, v in values.items()}
+    files = penn_treebank.FILES.items()
+    checksums = {split: sha256(epath.Path(published / name)) for split, name in files}
+    monkeypatch.setattr(penn_treebank, "checksums", lambda: checksums)
+    program = SEVERAL.format(
+        checksums=checksums, fields=fields, data=str(published), runs=str(tmp_path)
+    )
+    ended = subprocess.run(
+        [sys.executable, "-c", program],
+        env=environment,
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+    )
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    for name in OTHER_ROWS:
+        path, row = epath.Path(tmp_path / name), ROWS[name]
+        card = (path / "card.md").read_text()
+        assert f"Published ({row.table}: {row.what}) | {row.published:.2f}" in card
+        evaluate = (
+            pixels.evaluate
+            if row.task == "seq_cifar10"
+            else functools.partial(experiment.evaluate, protocols=PROTOCOLS)
+        )
+        capsys.readouterr()
+        evaluate(path, str(published))
+        printed = capsys.readouterr().out
+        measure = registry.TASKS[row.task].measure
+        for scores in read_result(path)["scores"].values():
+            for score in scores.values():
+                assert f"{score[measure.name]:.2f}" in printed, name
 
 
 @pytest.fixture(scope="module")
@@ -281,6 +399,9 @@ def test_the_card_and_what_is_printed(finished):
         for score in protocols.values():
             assert f"{score['perplexity']:.2f} |" in card
     assert f"| Parameters | {result['parameters']:,} |" in card
+    assert (
+        "| Recipe | --task=text --preset=" in card and "--config.model.units=6 " in card
+    )
     assert "epoch 3 of 3: training loss" in printed
     assert "weights are averaged from here on" in printed
     assert "learning rate 1 -> " in printed
@@ -412,6 +533,33 @@ def test_flags_that_do_not_go_together_are_refused(
     with fresh_flags(reproduce), pytest.raises(SystemExit, match="2"):
         reproduce.parse_flags(["reproduce", *arguments])
     assert message in capsys.readouterr().err
+
+
+def test_a_small_form_has_fewer_steps_and_its_own_folder(tmp_path, monkeypatch):
+    """So that no other command with its preset goes on with its run."""
+    monkeypatch.chdir(tmp_path)
+    small = ["reproduce", "--row=ptb-word", "--small", "--data_dir=x"]
+    values = reproduce.FLAGS
+    with fresh_flags(reproduce):
+        reproduce.parse_flags(small)
+        assert values.workdir == "runs/ptb-word-small"
+        given = {f: flatten(values.config)[f] for f in papers.SMALL["ptb-word"]}
+        assert given == papers.SMALL["ptb-word"] and values.config.preset == "small"
+    with fresh_flags(reproduce):
+        reproduce.parse_flags([*small, "--config.training.steps=7", "--workdir=y"])
+        assert (values.workdir, values.config.training.steps) == ("y", 7)
+    with fresh_flags(reproduce):
+        reproduce.parse_flags(["reproduce", "--table", "--row=ptb-char", "--small"])
+        few = papers.SMALL["ptb-char"]["training.steps"]
+        assert values.config.training.steps == few
+
+
+@pytest.mark.parametrize("name", ROWS)
+def test_the_small_form_of_a_row_is_a_config(name):
+    row = ROWS[name]
+    config = configs.load(row.task, row.small)
+    config.update(nested(papers.SMALL[name]))
+    schema.check(config)
 
 
 @pytest.mark.parametrize("name", ROWS)

@@ -9,6 +9,8 @@ import keras
 from etils import epath
 
 from trainers.data.files import write_text
+from trainers.tasks import config as configs
+from trainers.tasks import names
 
 NAME = "card.md"
 
@@ -22,12 +24,16 @@ def write(path: epath.Path, run: Any, scores: Mapping[str, Any]) -> None:
         scores: the scores by split and protocol.
     """
     config, row, measure = run.config, run.row, run.parts.measure
-    hours, device = run.result()["cost"]["seconds"] / 3600, jax.devices()[0]
+    minutes, device = run.result()["cost"]["seconds"] / 60, jax.devices()[0]
+    preset = names.flatten(configs.load(config.task, config.preset))
+    recipe = [f"--task={config.task}", f"--preset={config.preset}"]
+    for name, (_, value) in names.differences(preset, names.flatten(config)).items():
+        recipe.append(f"--config.{name}={str(value).replace(' ', '')}")
     facts = {
-        "Recipe": f"--task={config.task} --preset={config.preset}, seed {config.seed}",
+        "Recipe": f"{' '.join(recipe)}, seed {config.seed}",
         "Parameters": f"{run.parameters:,}",
         "Computed in": config.model.dtype,
-        "Trained": f"{run.done:,} steps, {len(run.losses)} epochs, {hours:.2f} hours",
+        "Trained": f"{run.done:,} steps, {len(run.losses)} epochs, {minutes:,.1f} minutes",
         "Best epoch": f"{run.best[1]}",
         "Devices": f"{run.devices.count} x {device.device_kind} ({device.platform})",
         "Versions": f"JAX {jax.__version__}, Keras {keras.__version__}, "

@@ -125,7 +125,8 @@ def _losses(targets: jax.Array, outputs: jax.Array, smoothing: float = 0.0) -> A
     """
     if not jnp.issubdtype(targets.dtype, jnp.integer):
         return jnp.square(jnp.squeeze(outputs, -1) - targets)
-    logs = jax.nn.log_softmax(outputs.astype("float32"))
+    precise = jnp.promote_types(outputs.dtype, "float32")
+    logs = jax.nn.log_softmax(outputs.astype(precise))
     right = jnp.take_along_axis(logs, targets[..., None], axis=-1)[..., 0]
     if not smoothing:
         return -right

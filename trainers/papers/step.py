@@ -24,7 +24,9 @@ that is shown as the training loss, and what the next batch begins with."""
 
 
 class Numbers(NamedTuple):
-    """What a step reads beside its state and its batch: scalars, computed in float64 before it.
+    """What a step reads beside its state and its batch: scalars, computed before it.
+
+    JAX makes them float32, unless it is told to have float64.
 
     Attributes:
         rate: the learning rate; for Adam with both corrections of the bias.
@@ -32,9 +34,9 @@ class Numbers(NamedTuple):
         share: the share of the new weights in their average; 0: nothing is averaged yet.
     """
 
-    rate: np.float32
-    epsilon: np.float32
-    share: np.float32
+    rate: np.float64
+    epsilon: np.float64
+    share: np.float64
 
 
 class Devices:
@@ -89,10 +91,8 @@ class Rule:
         settings = config.optimizer
         self._kind: Any = OPTIMIZERS[settings.name]
         self._is_adam = settings.name == "adam"  # else it is "sgd"
-        self._decay, self._cosine = (
-            settings.weight_decay,
-            schedules.cosine_steps(config),
-        )
+        self._decay = settings.weight_decay
+        self._cosine = schedules.cosine_steps(config)
         self._usual = config.data.window if schedules.draws_lengths(config) else None
         self.slot_names = self._kind.run_slot_names(config)
         self.learning_rate = np.float64(settings.learning_rate)
@@ -131,16 +131,14 @@ class Rule:
         if self.averaging:
             share = 1.0 / max(1, self.iterations - self.averaged_from)
         self.iterations += 1
-        return Numbers(*map(np.float32, (rate, epsilon, share)))
+        return Numbers(*map(np.float64, (rate, epsilon, share)))
 
     def changed(
         self, name: str, gradient: Any, state: State, numbers: Numbers
     ) -> State:
         """Returns the new values of a weight and of its slots."""
-        weight, slots = (
-            state[name],
-            {slot: slot_name(name, slot) for slot in self.slot_names},
-        )
+        weight = state[name]
+        slots = {slot: slot_name(name, slot) for slot in self.slot_names}
         # Coupled weight decay: it joins the gradient, which is clipped already.
         if self._decay:
             gradient = gradient + self._decay * weight
@@ -206,10 +204,8 @@ def make_step(
         gradient = jax.grad(mean_loss, has_aux=True)
         gradients, (new, shown, number) = gradient(weights, state, batch, depth)
         norm = jnp.sqrt(sum(jnp.sum(jnp.square(each)) for each in gradients.values()))
-        scale = jnp.ones_like(norm)
-        if clip_norm is not None:
-            # The 1e-6 is that of torch's `clip_grad_norm_`.
-            scale = jnp.minimum(1.0, clip_norm / (norm + 1e-6))
+        # The 1e-6 is that of torch's `clip_grad_norm_`.
+        scale = jnp.minimum(1.0, clip_norm / (norm + 1e-6))
         for name, each in gradients.items():
             new |= rule.changed(name, each * scale, state, numbers)
         placed = {name: devices.of(name) for name in new}

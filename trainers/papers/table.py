@@ -10,7 +10,7 @@ import numpy as np
 from ml_collections import ConfigDict
 
 from configs.papers import SIZES
-from trainers.data import images
+from trainers.data import images, streams
 from trainers.data.long_memory import Examples as Arrays
 from trainers.data.sequences import SequenceData
 from trainers.papers.examples import Examples
@@ -70,10 +70,9 @@ def _drawn(task: str, config: ConfigDict) -> tuple[Any, int]:
     if task in registry.by_kind(registry.LanguageTask):
         length = 4 * data.window + 2
         ids = rng.integers(classes, size=data.batch_size * length, dtype="int32")
-        steps = (count // data.batch_size - 1 - data.horizon) / (
-            data.window - data.horizon
-        )
-        return Texts(config, {"train": ids}, classes), -int(-steps // 1)
+        tokens = count // data.batch_size
+        steps = streams.Windows(tokens, data.window, data.horizon).count
+        return Texts(config, {"train": ids}, classes), steps
     source = registry.TASKS[task].images  # type: ignore[attr-defined]
     shape = data.batch_size, *source.sequence_shape
     pixels = rng.integers(256, size=shape, dtype="uint8")

@@ -85,6 +85,10 @@ def reproduce(
         table = Table(path / METRICS, last_step=run.done)
         print(f"{run}, in {path}", flush=True)
         seconds = _train(run, store, table, signals, deadline)
+        try:
+            table.flush()
+        except OSError as error:
+            print(f"records in {table.path} cannot be written ({error})", flush=True)
         checkpoints.Unsaved(store, run.done, run.arrays()).save()
         signals.check()
         if not run.ended or time.monotonic() + 4 * seconds >= deadline:
@@ -99,9 +103,8 @@ def reproduce(
         told = [f"{split} {run.describe(each)}" for split, each in scores.items()]
         summary = "; ".join(told)
         card.write(path, run, scores)
-        folder.finish(
-            {**run.result(), "summary": summary, "scores": scores, "beside": []}
-        )
+        ours = {"summary": summary, "scores": scores, "beside": []}
+        folder.finish({**run.result(), **ours})
         print(f"{summary}\n{path / card.NAME} has the details", flush=True)
         return True
 
@@ -336,13 +339,11 @@ class Run:
 
     def weights(self) -> State:
         """Returns the values of the model's variables, averages in place of weights."""
-        averages = {n: slot_name(n, "average") for n in self._named}
-        if not self.rule.has_average:
-            averages = {}
-        names = {name: averages.get(name, name) for name in self._named}
-        return {
-            name: self.state.get(of, self.state[name]) for name, of in names.items()
-        }
+        values = {name: self.state[name] for name in self._named}
+        if self.rule.has_average:
+            averages = {name: slot_name(name, "average") for name in values}
+            values = {n: self.state.get(averages[n], values[n]) for n in values}
+        return values
 
     def end_epoch(self, validation: Mapping[str, float]) -> tuple[bool, float]:
         """Counts an epoch; returns whether it is the best one, and its training loss.
@@ -362,10 +363,7 @@ class Run:
         )
         most, whose = self.parts.guess, "equal probabilities"
         if known is not None:
-            most, whose = (
-                known,
-                f"the run in docs/benchmarks/{self.row and self.row.curve}",
-            )
+            most, whose = known, f"docs/benchmarks/{self.row and self.row.curve}"
         if not loss <= most + _FAR:
             raise LeftCurveError(
                 f"epoch {epoch}: the validation loss is {loss:.4f}, and must be at most {_FAR} "
