@@ -118,8 +118,8 @@ class Subject:
         rng = np.random.default_rng(0)
         for variable in obj.trainable_variables:
             values = 0.4 * rng.normal(size=variable.shape)
-            is_scale = np.all(_array(variable) > 0)  # such as norms of weights
-            variable.assign(np.abs(values) + 0.3 if is_scale else values)
+            is_norm = "_scale" in variable.path  # of weights, so above 0
+            variable.assign(np.abs(values) + 0.3 if is_norm else values)
         return obj
 
 
