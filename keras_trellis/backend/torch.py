@@ -91,7 +91,7 @@ def take(values: Tensor, places: Any, axis: int = 0) -> Tensor:
 
 
 def tanh(tensor: Tensor) -> Tensor:  # type: ignore[no-redef]
-    """Returns the hyperbolic tangent; Keras's takes as long to look at its argument."""
+    """Returns the hyperbolic tangent; Keras's checks its argument first, which takes as long."""
     return torch.tanh(tensor)
 
 

@@ -82,9 +82,7 @@ def means(terms: LossTerms, weights: LossTerms) -> LossTerms:
 
 def _mean_square(values: Tensor) -> Tensor:
     """`[..., E]` -> `[...]` in at least float32."""
-    squares = ops.square(heads.at_least_float32(values))
-    # On JAX `ops.mean` of float64 computes in float32.
-    return ops.sum(squares, axis=-1) / values.shape[-1]
+    return backend.mean(ops.square(heads.at_least_float32(values)))[..., 0]
 
 
 class _Step:
