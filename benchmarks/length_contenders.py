@@ -10,7 +10,7 @@ import dataclasses
 import functools
 import resource
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -141,9 +141,29 @@ def _tcn(case: Case, units: int, **arguments: Any) -> Any:
     from trainers.baselines.tcn import TemporalBlock
 
     rates = dilations(case.time_steps, 2 * (TAPS - 1))
+    if case.task == "stream":
+        return _tcn_of_keras(rates, case.channels, units)
     return CausalLayer(
         [TemporalBlock(units, TAPS, rate) for rate in rates], **arguments
     )
+
+
+def _tcn_of_keras(rates: Sequence[int], channels: int, units: int) -> Any:
+    """Returns the same network of Keras's layers, whose windows a stream can update in place."""
+    import keras
+
+    outputs = inputs = keras.Input([None, channels])
+    for rate in rates:
+        hidden = below = outputs
+        for _ in range(2):
+            convolution = keras.layers.Conv1D(
+                units, TAPS, padding="causal", dilation_rate=rate, activation="relu"
+            )
+            hidden = convolution(hidden)
+        if below.shape[-1] != units:
+            below = keras.layers.Conv1D(units, 1)(below)
+        outputs = keras.layers.ReLU()(keras.layers.Add()([hidden, below]))
+    return keras.Model(inputs, outputs)
 
 
 def equal_units(make: Callable[..., Any], case: Case) -> int:
@@ -166,6 +186,8 @@ def _parameters(layer: Any, case: Case) -> int:
 
 def of_tensorflow(make: Callable[..., Any], case: Case) -> Contender:
     """A layer on TensorFlow."""
+    import keras
+
     _limit_memory()
     units = equal_units(make, case)
     layer = make(case, units, return_sequences=not case.wants_last)
@@ -173,6 +195,8 @@ def of_tensorflow(make: Callable[..., Any], case: Case) -> Contender:
     new_step = streamed if case.task == "stream" else _training
     forms = ("", "XLA") if case.xla else ("",)
     runs = {form: new_step(layer, case, form == "XLA") for form in forms}
+    if case.task == "stream" and not isinstance(layer, keras.layers.RNN):
+        runs["in place"] = in_place(layer, case)
     seconds = {form: _processor_seconds(run) for form, run in runs.items()}
     form = min(seconds, key=seconds.__getitem__)
     return Contender(runs[form], {**facts, "form": form})
@@ -215,7 +239,7 @@ def streamed(layer: Any, case: Case, compiled: bool) -> Callable[[], np.ndarray]
 
     import keras_trellis
 
-    if isinstance(layer, keras.Sequential):
+    if isinstance(layer, keras.Model):
         layer = keras_trellis.StreamedModel(layer)
     of_keras = not hasattr(layer, "stream")
 
@@ -233,6 +257,27 @@ def streamed(layer: Any, case: Case, compiled: bool) -> Callable[[], np.ndarray]
         nonlocal cache
         for _ in range(case.repeats):
             output, cache = function(chunk, cache)
+        return output.numpy()
+
+    return run
+
+
+def in_place(layer: Any, case: Case) -> Callable[[], np.ndarray]:
+    """Returns what does the same, and keeps the past itself."""
+    import keras
+    import tensorflow as tf
+
+    import keras_trellis
+
+    if not isinstance(layer, keras.Model):
+        inputs = keras.Input([None, case.channels])
+        layer = keras.Model(inputs, layer(inputs))
+    running = keras_trellis.StreamedModel(layer).start(case.batch_size)
+    chunk = tf.constant(case.sequences()[:, :1])
+
+    def run() -> np.ndarray:
+        for _ in range(case.repeats):
+            output = running.advance(chunk)
         return output.numpy()
 
     return run
