@@ -172,8 +172,7 @@ def pack(sequences: Tensor, plan: Packing | None) -> Tensor:
     if plan is None:
         return sequences
     # Zeros are read, and not chosen by `where`: tf2onnx multiplies, and NaN times 0 is NaN.
-    nothing = zero_rows(sequences, sequences.shape[-1])
-    return backend.gather_steps(_prepend(nothing, sequences), plan.source)
+    return backend.gather_steps(_prepend(None, sequences), plan.source)
 
 
 def unpack(
@@ -188,10 +187,7 @@ def unpack(
     """
     if plan is None:
         return sequences
-    if before is None:
-        before = zero_rows(sequences, sequences.shape[-1])
-    padded = _prepend(before, sequences)
-    return backend.gather_steps(padded, plan.seen)
+    return backend.gather_steps(_prepend(before, sequences), plan.seen)
 
 
 def unpack_last(
@@ -212,25 +208,28 @@ def unpack_last(
     return unpack(sequences, plan._replace(seen=places))
 
 
-def last_valid(state: State, plan: Packing | None, before: State) -> State:
+def last_valid(state: State, plan: Packing | None, before: State = ()) -> State:
     """Returns a state at the last valid step of each row.
 
     Args:
         state: at packed steps, each `[B, T, C]`; without packing the last step is enough.
         plan: the packing.
-        before: the state of rows without a valid step, each `[B, C]`.
+        before: the state of rows without a valid step, each `[B, C]`; (): zeros.
 
     Returns:
         each `[B, C]`.
     """
 
-    def last(first: Tensor, tensor: Tensor) -> Tensor:
+    def last(tensor: Tensor, first: Tensor | None) -> Tensor:
         if plan is None:
-            return _prepend(first, tensor[:, -1:])[:, -1]
+            steps = tensor.shape[1]
+            if not (isinstance(steps, int) and steps):  # there may be none
+                tensor = _prepend(first, tensor[:, -1:])
+            return tensor[:, -1]
         padded = _prepend(first, tensor)
         return backend.gather_steps(padded, plan.count[:, None])[:, 0]
 
-    return tuple(map(last, before, state))
+    return tuple(map(last, state, before or [None] * len(state)))
 
 
 def last_valid_steps(padded: Tensor, width: int, plan: Packing | None) -> Tensor:
@@ -259,5 +258,7 @@ def last_valid_pasts(
     return tuple(last_valid_steps(tensor, width, plan) for tensor, width in pairs)
 
 
-def _prepend(first: Tensor, sequences: Tensor) -> Tensor:
+def _prepend(first: Tensor | None, sequences: Tensor) -> Tensor:
+    if first is None:
+        first = zero_rows(sequences, sequences.shape[-1])
     return pad_left(ops.expand_dims(first, 1), sequences)

@@ -174,8 +174,7 @@ def trellis(
         grid = part.after
     # What is packed to the right ends with the last valid step, or else with what stands before.
     ended = plan if valid is None else None
-    before = initial or network.no_history(inputs)
-    return collected, masks.last_valid(carry.state, ended, before)
+    return collected, masks.last_valid(carry.state, ended, initial or ())
 
 
 def _narrowed(

@@ -8,7 +8,6 @@ from typing import Any
 import keras
 
 from keras_trellis.core import masks
-from keras_trellis.core.convolution import zero_rows
 from keras_trellis.types import State, Tensor
 
 
@@ -33,8 +32,7 @@ def call_results(
         if auxiliary is not None:
             auxiliary = masks.zero_masked(auxiliary, mask[:, None])
     if not layer.return_sequences:  # zeros where there is no step
-        nothing = zero_rows(outputs, layer.output_units)
-        (outputs,) = masks.last_valid((outputs,), None, (nothing,))
+        (outputs,) = masks.last_valid((outputs,), None)
     results = [outputs]
     if layer.return_state:
         results += state
