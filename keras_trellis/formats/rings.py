@@ -102,12 +102,13 @@ class Table:
     Attributes:
         lines: the lines.
         lengths: how many entries each keeps.
+        pushed: how many new ones a chunk makes of each.
         pools: the lines by shape and dtype.
     """
 
     def __init__(self, lines: Sequence[Line]) -> None:
         self.lines = list(lines)
-        self._pushed = np.array([line.pushed for line in lines], "int32")
+        self.pushed = np.array([line.pushed for line in lines], "int32")
         self.lengths = np.array([line.length for line in lines], "int32")
         kinds: dict[tuple[Any, ...], list[int]] = {}
         for number, line in enumerate(lines):
@@ -159,7 +160,7 @@ class Table:
 
     def after(self, next_places: Any) -> Any:
         """Returns where the lines go on after a chunk, from where they went on before it."""
-        return (next_places + self._pushed) % self.lengths
+        return (next_places + self.pushed) % self.lengths
 
     def to_json(self) -> str:
         """Returns the table as text."""
@@ -233,8 +234,6 @@ class Rings:
 
     def __init__(self, table: Table, rows: int) -> None:
         self.table = table
-        self._rows = np.arange(rows)
-        self._next = np.zeros([rows, len(table.lines)], "int32")
         # The entries of row after row.
         self._buffers = {
             pool.name: np.concatenate([table.initial(pool)] * rows)
@@ -245,9 +244,12 @@ class Rings:
         line, base, offset = map(np.concatenate, zip(*parts, strict=True))
         counts = [len(part.line) for part in parts]
         sizes = np.repeat([pool.size for pool in table.pools for _ in range(2)], counts)
-        self._all = Part(line, base + self._rows[:, None] * sizes, offset)
         ends = np.cumsum(counts)
         self._slices = [*map(slice, ends - counts, ends)]
+        self._pushed, self._lengths = table.pushed[line], table.lengths[line]
+        # Where the parts stand in their lines, and where these begin in the buffers.
+        self._places = np.tile(offset % self._lengths, [rows, 1])
+        self._bases = base + np.arange(rows)[:, None] * sizes
 
     def read(self, rows: Any = None) -> dict[str, np.ndarray]:
         """Returns the entries that a chunk reads, by pool: `[B, entries, ...]`.
@@ -255,7 +257,8 @@ class Rings:
         Args:
             rows: the numbers of the rows; None for all.
         """
-        places = self._places(self._numbers(rows))
+        rows = self._numbers(rows)
+        places = self._places[rows] + self._bases[rows]
         return {
             pool.name: np.take(self._buffers[pool.name], places[:, read], axis=0)
             for pool, read in zip(self.table.pools, self._slices[::2], strict=True)
@@ -272,7 +275,7 @@ class Rings:
             ValueError: they do not fit the table.
         """
         rows = self._numbers(rows)
-        places = self._places(rows)
+        places = self._places[rows] + self._bases[rows]
         for pool, written in zip(self.table.pools, self._slices[1::2], strict=True):
             where, name = places[:, written], new(pool.name)
             expected = (*where.shape, *pool.shape)
@@ -283,7 +286,7 @@ class Rings:
                     f"export, or of other rows. Received: entries of shapes {shapes}"
                 )
             self._buffers[pool.name][where] = entries[name]
-        self._next[rows] = self.table.after(self._next[rows])
+        self._places[rows] = (self._places[rows] + self._pushed) % self._lengths
 
     def reset(self, rows: Any) -> None:
         """Begins rows anew.
@@ -295,10 +298,5 @@ class Rings:
             buffer = self._buffers[pool.name].reshape(-1, pool.size, *pool.shape)
             buffer[self._numbers(rows)] = self.table.initial(pool)
 
-    def _places(self, rows: np.ndarray) -> np.ndarray:
-        """Returns where the parts stand in their buffers, side by side."""
-        part = self._all._replace(base=self._all.base[rows])
-        return self.table.places(part, self._next[rows])
-
-    def _numbers(self, rows: Any) -> np.ndarray:
-        return self._rows if rows is None else np.asarray(rows)
+    def _numbers(self, rows: Any) -> Any:
+        return slice(None) if rows is None else np.asarray(rows)
