@@ -2,11 +2,13 @@ r"""Measures the program of README.md: a trellis network beside other layers on 
 
     python -m docs.studies.long_series
     python -m docs.studies.long_series --layers=lstm --rates=1e-3 --seconds=80
+    KERAS_BACKEND=jax python -m docs.studies.long_series --layers=trellis --rates=1e-2 --steps=STEPS
 
 Each layer has the parameters of the trellis network, within 5 %, and the same CPU seconds for its
 training, from its first step on, which traces. Each is tuned in the same way: of the same rates,
 the one that is best on validation series, in the mean over the seeds, counts, and its accuracy on
-test series is the result. All rows go to docs/studies/long_series.csv.
+test series is the result. All rows go to docs/studies/long_series.csv, on another backend than
+TensorFlow to long_series_BACKEND.csv.
 """
 
 import csv
@@ -27,8 +29,11 @@ RATES = ["3e-4", "1e-3", "3e-3", "1e-2", "3e-2"]
 flags.DEFINE_list("rates", RATES, "The learning rates of each.")
 flags.DEFINE_list("seeds", ["1", "2", "3"], "The seeds of each.")
 flags.DEFINE_float("seconds", 8, "The CPU seconds of a training.")
+flags.DEFINE_list("steps", [], "In their place the training steps, of each seed.")
 
-TABLE = pathlib.Path(__file__).with_suffix(".csv")
+_BACKEND = keras.backend.backend()
+_ENDING = "" if _BACKEND == "tensorflow" else f"_{_BACKEND}"
+TABLE = pathlib.Path(__file__).with_name(f"long_series{_ENDING}.csv")
 
 
 def vibrations(count):  # series of 1,000 readings, and the part that knocks in each
@@ -56,26 +61,29 @@ LAYERS = {
 }
 
 
-def measure(name: str, rate: float, seed: int) -> dict[str, Any]:
-    """Trains one layer; returns its row of the table."""
+def measure(name: str, rate: float, seed: int, steps: int | None) -> dict[str, Any]:
+    """Trains one layer, for its seconds or so many steps; returns its row of the table."""
     keras.utils.set_random_seed(seed)
     layer = LAYERS[name]()
     model = keras.Sequential([layer, keras.layers.Dense(3, "softmax")])
     loss = "sparse_categorical_crossentropy"
     model.compile(keras.optimizers.Adam(rate), loss, metrics=["accuracy"])
-    end = time.process_time() + FLAGS.seconds
-    while time.process_time() < end:
+    begin = time.process_time()
+    made = 0
+    while made < steps if steps else time.process_time() < begin + FLAGS.seconds:
         model.train_on_batch(*vibrations(32))
+        made += 1
+    seconds = time.process_time() - begin if steps else FLAGS.seconds
     validation, test = (
         model.evaluate(*vibrations(1000), 250, verbose=0)[1] for _ in range(2)
     )
     return {
         "layer": name,
         "parameters": layer.count_params(),
-        "seconds": FLAGS.seconds,
+        "seconds": round(seconds, 1),
         "rate": rate,
         "seed": seed,
-        "steps": int(model.optimizer.iterations),
+        "steps": made,
         "validation": round(validation, 3),
         "test": round(test, 3),
     }
@@ -84,9 +92,11 @@ def measure(name: str, rate: float, seed: int) -> dict[str, Any]:
 def main(argv: Sequence[str]) -> None:
     """Trains each layer with each rate and seed; prints and keeps the rows."""
     del argv
+    steps = [*map(int, FLAGS.steps)] or [None] * len(FLAGS.seeds)
+    trainings = [*zip(map(int, FLAGS.seeds), steps, strict=True)]
     for name in FLAGS.layers:
         by_rate = [
-            [measure(name, float(rate), int(seed)) for seed in FLAGS.seeds]
+            [measure(name, float(rate), *training) for training in trainings]
             for rate in FLAGS.rates
         ]
         keep([row for rows in by_rate for row in rows])
