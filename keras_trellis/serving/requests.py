@@ -7,8 +7,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from keras_trellis.serving.checks import require
-from keras_trellis.serving.limits import (
+from keras_trellis.formats.checks import require
+from keras_trellis.formats.limits import (
     MOST_ALTERNATIVES,
     MOST_STOP_BYTES,
     MOST_TOKENS,
