@@ -57,6 +57,7 @@ lint: setup
 format: setup
 	$(BIN)/ruff check --fix
 	$(BIN)/ruff format
+	$(BIN)/python -m tools.build_files
 	git ls-files 'BUILD' '*/BUILD' 'MODULE.bazel' '*.bzl' | xargs $(BUILDIFIER) --lint=fix
 
 # Fails on a link that leads nowhere (not with --quiet, which swallows the warnings that --strict counts). The variable

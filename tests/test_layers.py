@@ -200,7 +200,8 @@ def test_what_serves_an_export_imports_neither_keras_nor_tensorflow(
     imports, folder, packages, below
 ):
     """Nor what each of these folders does without."""
-    paths = [path for path in FILES if path.parent == ROOT / "keras_trellis" / folder]
+    place = ROOT / "keras_trellis" / folder
+    paths = {path for path in FILES if path.parent == place} - {place / "__main__.py"}
     names = {name.partition(".")[0] for path in paths for name in imported(path)}
     assert paths and names - sys.stdlib_module_names - {"keras_trellis"} <= packages
     own = {
