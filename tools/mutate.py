@@ -75,6 +75,12 @@ COVER: Mapping[str, Sequence[str]] = {
         f"{_TRAINERS}/data/test_pieces.py",
         f"{_SERVING}/test_runtime.py",
     ),
+    "keras_trellis/formats/philox": (f"{_LIBRARY}/formats/test_draws.py",),
+    "keras_trellis/formats/sampling": (
+        f"{_LIBRARY}/formats/test_draws.py",
+        f"{_SERVING}/test_slots.py",
+        f"{_SERVING}/test_runtime.py",
+    ),
     "keras_trellis/formats/tokenizer": (
         f"{_TRAINERS}/data/test_printed.py",
         f"{_TRAINERS}/data/test_tokens.py",
@@ -112,12 +118,6 @@ COVER: Mapping[str, Sequence[str]] = {
         f"{_SERVING}/test_versions.py",
         f"{_SERVING}/test_server.py",
         f"{_SERVING}/test_loaders.py",
-    ),
-    "keras_trellis/serving/philox": (f"{_LIBRARY}/serving/test_draws.py",),
-    "keras_trellis/serving/sampling": (
-        f"{_LIBRARY}/serving/test_draws.py",
-        f"{_SERVING}/test_slots.py",
-        f"{_SERVING}/test_runtime.py",
     ),
     "keras_trellis/serving/server/settings": (
         "tests/docs/test_server_page.py",
