@@ -64,7 +64,6 @@ EXTRAS = {
     # To serve an export, for which no backend is needed.
     "serve": [
         "fastapi>=0.132",  # which refuses bodies that are not sent as JSON
-        "numpy>=1.26",
         "onnxruntime>=1.20",
         "prometheus-client>=0.20",
         # The server subclasses uvicorn's H11Protocol and Server, which may change with any minor
