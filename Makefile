@@ -16,7 +16,7 @@ setup: .venv/stamp
 	@$(PYTHON) -c 'import sys; sys.exit((3, 10) > sys.version_info[:2] or sys.version_info[:2] > (3, 13))' \
 	  || { echo "keras_trellis needs Python 3.10 to 3.13, and $(PYTHON) is $$($(PYTHON) --version 2>&1)." \
 	            "Name another one: make $(or $(MAKECMDGOALS),setup) PYTHON=python3.12" >&2; exit 1; }
-	@echo "Building .venv (2 GB, TensorFlow above all; a few minutes)"
+	@echo "Building .venv (4.6 GB, TensorFlow above all; a few minutes)"
 	@$(PYTHON) -m venv .venv
 	@$(BIN)/python -m pip install -qq --upgrade pip
 	@$(BIN)/python -m pip install -qq --editable '.[trainers,tune,series,serving,serve,beam,s3,gcs,test,lint,benchmarks,docs,release]'
@@ -57,6 +57,7 @@ lint: setup
 format: setup
 	$(BIN)/ruff check --fix
 	$(BIN)/ruff format
+	$(BIN)/python -m tools.build_files
 	git ls-files 'BUILD' '*/BUILD' 'MODULE.bazel' '*.bzl' | xargs $(BUILDIFIER) --lint=fix
 
 # Fails on a link that leads nowhere (not with --quiet, which swallows the warnings that --strict counts). The variable

@@ -26,15 +26,21 @@ def long_description() -> str:
     )
 
 
+TENSORFLOW = ["tensorflow>=2.20,<2.22"]
+# For trainers.reproduce, which runs without TensorFlow, and for all other programs.
+PROGRAMS = ["absl-py", "etils[epath]", "fsspec", "ml_collections"]
+
 EXTRAS = {
+    # Keras's backends, of which it needs one.
+    "tensorflow": TENSORFLOW,
+    "jax": ["jax"],
+    "torch": ["torch"],
     "trainers": [
-        "absl-py",
-        "etils[epath]",
-        "fsspec",
+        *TENSORFLOW,
+        *PROGRAMS,
         # tensorflow-datasets imports it without declaring it.
         "importlib_resources",
         "matplotlib",
-        "ml_collections",
         "protobuf",
         "scipy",
         "tensorboard",
@@ -43,8 +49,11 @@ EXTRAS = {
         "tokenizers",
         "tqdm",
     ],
+    # For trainers.reproduce; `jax[cuda13]` or `jax[tpu]` beside it for GPUs and TPUs.
+    "reproduce": [*PROGRAMS, "jax"],
     # To export, and to ask a server.
     "serving": [
+        *TENSORFLOW,
         "grpcio",
         "onnx",
         "onnxruntime",
@@ -52,10 +61,9 @@ EXTRAS = {
         "tensorflow-serving-api>=2.19",
         "tf2onnx>=1.16",
     ],
-    # To serve an export without TensorFlow, which `pip install --no-deps` leaves out.
+    # To serve an export, for which no backend is needed.
     "serve": [
         "fastapi>=0.132",  # which refuses bodies that are not sent as JSON
-        "numpy>=1.26",
         "onnxruntime>=1.20",
         "prometheus-client>=0.20",
         # The server subclasses uvicorn's H11Protocol and Server, which may change with any minor
@@ -89,9 +97,6 @@ EXTRAS = {
         "requests",
         "werkzeug",
     ],
-    # Keras's other backends, beside TensorFlow, which `pip install --no-deps` leaves out.
-    "jax": ["jax"],
-    "torch": ["torch"],
     # For trainers.batch.
     "beam": ["apache-beam>=2.77"],
     # For folders in object stores, gs:// and s3://.
@@ -103,7 +108,7 @@ EXTRAS = {
     # What builds and checks a wheel and a source distribution.
     "release": ["build", "check-wheel-contents", "twine>=6.1"],
     "lint": ["mypy", "pre-commit", "ruff"],
-    "benchmarks": ["jax", "keras-tcn"],
+    "benchmarks": [*TENSORFLOW, "jax", "keras-tcn"],
     "docs": [
         "ipykernel",
         "l2m4m",
@@ -152,7 +157,7 @@ setuptools.setup(
     # Keras 3.12.4 is the newest for Python 3.10; what was found of files that run code or fill the
     # memory when Keras loads them (CVE-2026-1462, CVE-2026-1669, CVE-2026-0897) is mended in it.
     # .ci/run installs the lower bounds.
-    install_requires=["keras>=3.12.4,<4", "numpy>=1.26", "tensorflow>=2.20,<2.22"],
+    install_requires=["keras>=3.12.4,<4", "numpy>=1.26"],
     extras_require=EXTRAS,
     # `build/` would collide with the file BUILD where case does not distinguish file names.
     options={"build": {"build_base": ".build"}},

@@ -1,4 +1,11 @@
-"""Something to do once Keras is imported, without importing it."""
+"""Something to do once Keras is imported, without importing it.
+
+Keras finds a class of a file by its registered name, so that whoever has imported this package and
+loads a file must have imported the class. Python runs this package's `__init__` for each of its
+modules: had it imported Keras, a server, which needs none, would start seconds later and keep the
+memory, as Keras is installed with the package. So the classes are imported after Keras, whoever
+imports that; Python has no hook for it but the loader.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +19,7 @@ from types import ModuleType
 _KERAS = "keras"
 # What imports Keras and cannot be used before its own import has ended; so do our own modules.
 _WATCHED = (_KERAS, "tensorflow")
+_BACKENDS = ("tensorflow", "jax", "torch")
 
 
 def run(action: Callable[[], None]) -> None:
@@ -19,7 +27,8 @@ def run(action: Callable[[], None]) -> None:
 
     That is at the end of the outermost import of Keras, of TensorFlow or of this package. An
     ImportError of it ends no such import: who needs what could not be imported gets the error when
-    asking for it.
+    asking for it. Where Keras's backend is not installed, the error of importing Keras says what to
+    install.
     """
     if _KERAS in sys.modules:
         action()
@@ -56,6 +65,15 @@ class _Finder(MetaPathFinder):
             self._under_way.append(name)
             try:
                 execute(module)
+            except ModuleNotFoundError as error:
+                if name != _KERAS or error.name not in _BACKENDS:
+                    raise
+                raise ModuleNotFoundError(
+                    f"Keras's backend is {error.name!r}, which is not installed: pip install "
+                    f"'keras_trellis[{error.name}]', or set KERAS_BACKEND to one of "
+                    f"{', '.join(_BACKENDS)} that is.",
+                    name=error.name,
+                ) from None
             finally:
                 self._under_way.remove(name)
             self._act()

@@ -19,7 +19,6 @@ ORDER = (
     ),
     ("keras_trellis/after_keras.py",),
     ("keras_trellis/formats/",),
-    ("keras_trellis/serving/",),
     ("keras_trellis/backend/",),
     ("keras_trellis/core/",),
     ("keras_trellis/engine/",),
@@ -37,6 +36,8 @@ ORDER = (
     # What has the names of layers of other folders too, and imports none of them by itself.
     ("keras_trellis/__init__.py", "keras_trellis/layers/__init__.py"),
     ("keras_trellis/export/",),
+    # Nothing of the library imports it.
+    ("keras_trellis/serving/",),
     ("configs/",),
     ("trainers/baselines/",),
     ("trainers/optimizers/",),
@@ -139,7 +140,7 @@ def test_data_knows_no_network(imports):
     of_library = {
         file for file in set().union(*of_data) if file.startswith("keras_trellis/")
     }
-    known = {f"serving/{name}.py" for name in ("philox", "pieces", "standardizer")}
+    known = {f"formats/{name}.py" for name in ("philox", "pieces", "standardizer")}
     known.add("types.py")
     assert of_library <= {f"keras_trellis/{name}" for name in known}
 
@@ -179,30 +180,36 @@ def test_what_runs_on_every_backend_imports_no_tensorflow():
     assert not [name for name in names if name.partition(".")[0] == "tensorflow"]
 
 
-def test_what_serves_an_export_imports_neither_keras_nor_tensorflow(imports):
-    names = {
-        name.partition(".")[0]
-        for path in FILES
-        if path.relative_to(ROOT).as_posix().startswith("keras_trellis/serving/")
-        for name in imported(path)
+_SERVER = {"fastapi", "prometheus_client", "pydantic", "starlette", "uvicorn"}
+
+
+@pytest.mark.parametrize(
+    ("folder", "packages", "below"),
+    [
+        ("formats", {"numpy"}, set()),
+        ("serving", {"numpy", "onnxruntime"}, {"formats"}),
+        (
+            "serving/server",
+            {"numpy", *_SERVER},
+            {"formats", "serving", "serving/server/page"},
+        ),
+        ("serving/server/page", set(), set()),
+    ],
+)
+def test_what_serves_an_export_imports_neither_keras_nor_tensorflow(
+    imports, folder, packages, below
+):
+    """Nor what each of these folders does without."""
+    place = ROOT / "keras_trellis" / folder
+    paths = {path for path in FILES if path.parent == place} - {place / "__main__.py"}
+    names = {name.partition(".")[0] for path in paths for name in imported(path)}
+    assert paths and names - sys.stdlib_module_names - {"keras_trellis"} <= packages
+    own = {
+        file for path in paths for file in imports[path.relative_to(ROOT).as_posix()]
     }
-    known = {"__future__", "keras_trellis", "numpy", "onnxruntime"}
-    server = {"fastapi", "prometheus_client", "pydantic", "starlette", "uvicorn"}
-    assert names <= known | server | sys.stdlib_module_names
-    below = {
-        name.partition(".")[0]
-        for path in FILES
-        if path.relative_to(ROOT).parent.as_posix() == "keras_trellis/serving"
-        for name in imported(path)
-    }
-    assert not below & server  # the server's folder alone
-    others = [f for f in imports if f.startswith("keras_trellis/serving/")]
-    assert all(
-        below.startswith("keras_trellis/serving/")
-        for file in others
-        for below in imports[file]
-        - {"keras_trellis/__init__.py", "keras_trellis/version.py"}
-    )
+    known = {f"keras_trellis/{name}" for name in (folder, *below)}
+    known |= {"keras_trellis/__init__.py", "keras_trellis/version.py"}
+    assert all({file, file.rpartition("/")[0]} & known for file in own)
 
 
 def test_training_knows_no_models(imports):

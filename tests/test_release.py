@@ -43,6 +43,21 @@ def test_every_file_has_the_version_of_setup(package):
     assert newest.groups() == (version, CITATION["date-released"])
 
 
+def test_the_wheel_needs_no_backend_and_each_extra_says_whether_it_brings_tensorflow(
+    package,
+):
+    given = package()
+    names = [re.match(r"\w+", each)[0] for each in given["install_requires"]]
+    assert names == ["keras", "numpy"]
+    extras = given["extras_require"].items()
+    bring = {
+        name
+        for name, lines in extras
+        if any(map(re.compile("tensorflow>").match, lines))
+    }
+    assert bring == {"tensorflow", "trainers", "serving", "benchmarks"}
+
+
 def test_the_one_system_that_is_tested_is_named(package):
     """.ci/run, which runs the tests, runs on Linux."""
     systems = [

@@ -1,4 +1,7 @@
-"""Prints the lowest versions that keras_trellis says it runs with, for pip: `keras==3.12.4 ...`."""
+"""Prints the lowest versions of Keras, NumPy and TensorFlow that keras_trellis says it runs with.
+
+They are for pip: `keras==3.12.4 ...`.
+"""
 
 import importlib.metadata
 
@@ -6,10 +9,11 @@ from packaging.requirements import Requirement
 
 
 def lowest(requirements: list[str]) -> list[str]:
-    """Returns each requirement of the library itself with its lower bound as the only version."""
+    """Returns what the library and its extra `tensorflow` require, at the lower bounds."""
     found = []
     for requirement in map(Requirement, requirements):
-        if requirement.marker is None:  # it is of no extra
+        marker = requirement.marker  # of an extra's requirements
+        if marker is None or marker.evaluate({"extra": "tensorflow"}):
             (bound,) = (
                 each.version for each in requirement.specifier if each.operator == ">="
             )

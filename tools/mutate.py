@@ -66,6 +66,26 @@ COVER: Mapping[str, Sequence[str]] = {
         f"{_LIBRARY}/recurrent/test_tensorized.py",
         f"{_LIBRARY}/test_as_keras_rnn.py",
     ),
+    "keras_trellis/formats/": (
+        f"{_LIBRARY}/formats/test_manifest.py",
+        f"{_SERVING}/test_runtime.py",
+        f"{_SERVING}/test_server.py",
+    ),
+    "keras_trellis/formats/pieces": (
+        f"{_TRAINERS}/data/test_pieces.py",
+        f"{_SERVING}/test_runtime.py",
+    ),
+    "keras_trellis/formats/philox": (f"{_LIBRARY}/formats/test_draws.py",),
+    "keras_trellis/formats/sampling": (
+        f"{_LIBRARY}/formats/test_draws.py",
+        f"{_SERVING}/test_slots.py",
+        f"{_SERVING}/test_runtime.py",
+    ),
+    "keras_trellis/formats/tokenizer": (
+        f"{_TRAINERS}/data/test_printed.py",
+        f"{_TRAINERS}/data/test_tokens.py",
+        f"{_SERVING}/test_runtime.py",
+    ),
     "keras_trellis/layers/": (
         _LAYER,
         f"{_LIBRARY}/layers/test_hooks.py",
@@ -95,20 +115,9 @@ COVER: Mapping[str, Sequence[str]] = {
     "keras_trellis/serving/": (
         f"{_SERVING}/test_slots.py",
         f"{_SERVING}/test_runtime.py",
-        f"{_LIBRARY}/serving/test_manifest.py",
         f"{_SERVING}/test_versions.py",
         f"{_SERVING}/test_server.py",
         f"{_SERVING}/test_loaders.py",
-    ),
-    "keras_trellis/serving/pieces": (
-        f"{_TRAINERS}/data/test_pieces.py",
-        f"{_SERVING}/test_runtime.py",
-    ),
-    "keras_trellis/serving/philox": (f"{_LIBRARY}/serving/test_draws.py",),
-    "keras_trellis/serving/sampling": (
-        f"{_LIBRARY}/serving/test_draws.py",
-        f"{_SERVING}/test_slots.py",
-        f"{_SERVING}/test_runtime.py",
     ),
     "keras_trellis/serving/server/settings": (
         "tests/docs/test_server_page.py",
@@ -117,11 +126,6 @@ COVER: Mapping[str, Sequence[str]] = {
     "keras_trellis/serving/server/": (
         f"{_SERVING}/test_server.py",
         f"{_SERVING}/test_server_life.py",
-    ),
-    "keras_trellis/serving/tokenizer": (
-        f"{_TRAINERS}/data/test_printed.py",
-        f"{_TRAINERS}/data/test_tokens.py",
-        f"{_SERVING}/test_runtime.py",
     ),
     "trainers/data/": (
         f"{_TRAINERS}/data/test_files.py",

@@ -20,7 +20,7 @@ from absl import flags, logging
 from etils import epath
 
 from keras_trellis.export import PRECISIONS, versions
-from keras_trellis.serving import manifest
+from keras_trellis.formats import manifest
 from trainers.cli import command, flag_errors, run_flags
 from trainers.data import files, stores, terminal
 from trainers.language import experiment as language_runs

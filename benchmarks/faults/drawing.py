@@ -6,7 +6,7 @@ import random
 from pathlib import Path
 from typing import Any
 
-from keras_trellis.serving import manifest
+from keras_trellis.formats import manifest
 
 _VALUES: list[Any] = [
     *(None, True, -1, 0, 1, 2, 3.5, 1e400, 10**30, 2**31, 2**52, "", "x", "1", "../x"),

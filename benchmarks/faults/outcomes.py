@@ -20,7 +20,7 @@ import tensorflow as tf
 from google.protobuf import message
 
 from benchmarks.faults.programs import STRAY_CHECKPOINTS, STRAYS
-from keras_trellis.serving import manifest
+from keras_trellis.formats import manifest
 from trainers.data.files import CHECKSUM
 from trainers.scoring.output import SETTINGS
 from trainers.studies.places import JOURNAL

@@ -16,7 +16,7 @@ from benchmarks.faults import cases, drawing, outcomes, stores
 from benchmarks.faults.cases import Profile
 from benchmarks.faults.processes import Disturbance, Runner
 from benchmarks.faults.programs import PROGRAMS, Program, Templates
-from keras_trellis.serving import manifest
+from keras_trellis.formats import manifest
 from trainers.cli.command import Status
 
 # Lines that libraries log; they are no messages of ours.

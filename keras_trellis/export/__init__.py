@@ -46,10 +46,10 @@ from keras_trellis.export.tokenizer import (  # noqa: E402
     check_vocabulary,
 )
 from keras_trellis.export.weights import PRECISIONS, Weights, inference_model  # noqa: E402
+from keras_trellis.formats.manifest import NOT_STATED  # noqa: E402
+from keras_trellis.formats.tokenizer import NAME as TOKENIZER  # noqa: E402
 from keras_trellis.models.classifier import TrellisClassifier  # noqa: E402
 from keras_trellis.models.language_model import TrellisLM  # noqa: E402
-from keras_trellis.serving.manifest import NOT_STATED  # noqa: E402
-from keras_trellis.serving.tokenizer import NAME as TOKENIZER  # noqa: E402
 
 __all__ = [
     "PRECISIONS",
@@ -95,7 +95,7 @@ def export_language_model(
             them, or pieces of words. `<eos>` is the end of a line, and precedes every text. Unknown
             tokens read `<unk>`; without it they are an error.
         path: the model's folder; the version becomes a subfolder, a number.
-        pieces: whether the tokens are names of pieces of words, see `keras_trellis.serving.pieces`.
+        pieces: whether the tokens are names of pieces of words, see `keras_trellis.formats.pieces`.
         standardize: makes texts `[B]` like those that the model knows, as in
             `keras.layers.TextVectorization`: lower case, for example. None: leaves them as they
             are. `keras_trellis.serving.runtime` can do so too if it is a `Standardizer`.

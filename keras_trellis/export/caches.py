@@ -11,9 +11,9 @@ import tensorflow as tf
 
 from keras_trellis.core.caches import named
 from keras_trellis.export.checks import Check, Tensors, all_checked, moderate
-from keras_trellis.serving.caches import FINGERPRINT, STEPS
-from keras_trellis.serving.checks import MODERATE
-from keras_trellis.serving.limits import MOST_STEPS
+from keras_trellis.formats.checks import MODERATE
+from keras_trellis.formats.limits import MOST_STEPS
+from keras_trellis.formats.names import FINGERPRINT, STEPS
 
 Advance: TypeAlias = Callable[[Any], tuple[tf.Tensor, Any]]
 """From a cache to what is computed of it, and to the next cache."""

@@ -9,7 +9,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from keras_trellis.serving.manifest import NOT_STATED
+from keras_trellis.formats.manifest import NOT_STATED
 from keras_trellis.version import __version__
 
 _MEANINGS = {

@@ -7,7 +7,7 @@ from typing import NamedTuple, TypeAlias
 
 import tensorflow as tf
 
-from keras_trellis.serving.checks import MODERATE
+from keras_trellis.formats.checks import MODERATE
 
 Tensors: TypeAlias = dict[str, tf.Tensor]
 """The inputs or the outputs of a signature by name."""

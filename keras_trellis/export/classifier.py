@@ -13,8 +13,8 @@ from keras_trellis.export.checks import (
     sequences_and_mask,
 )
 from keras_trellis.export.saving import Signature
+from keras_trellis.formats.checks import MODERATE
 from keras_trellis.models.classifier import TrellisClassifier
-from keras_trellis.serving.checks import MODERATE
 
 _TOP = 5
 

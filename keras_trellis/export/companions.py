@@ -12,7 +12,7 @@ import numpy as np
 import tensorflow as tf
 
 from keras_trellis.export import lowering
-from keras_trellis.serving import manifest
+from keras_trellis.formats import manifest
 from keras_trellis.version import __version__
 
 

@@ -1,6 +1,6 @@
 """A model's functions as ONNX, for runtimes without TensorFlow.
 
-`step.onnx` and `chunk.onnx` of a language model read one token a row, and `serving.limits.CHUNK`
+`step.onnx` and `chunk.onnx` of a language model read one token a row, and `formats.limits.CHUNK`
 tokens; `classify.onnx` of a classifier reads whole sequences. They share their weights, which stand
 in `weights.bin`, each once and in the precision of the export.
 """
@@ -22,9 +22,10 @@ import tensorflow as tf
 from keras_trellis.export import onnx_weights
 from keras_trellis.export.caches import CacheFormat
 from keras_trellis.export.checks import Tensors
+from keras_trellis.formats import telemetry
+from keras_trellis.formats.limits import CHUNK
+from keras_trellis.formats.names import NEXT
 from keras_trellis.models import passes
-from keras_trellis.serving.limits import CHUNK
-from keras_trellis.serving.sessions import NEXT, load_onnxruntime
 
 OPSET = 18
 
@@ -51,6 +52,7 @@ class Function(NamedTuple):
 
 def check_requirements() -> None:
     """Raises ImportError unless the packages that write and run ONNX are installed."""
+    telemetry.refuse()
     for name in ("onnx", "onnxruntime", "tf2onnx"):
         try:
             with _quiet():
@@ -243,7 +245,9 @@ def _erfc(context: Any, node: Any, name: str, args: Any) -> None:
 
 def _compare(name: str, function: Function, path: Path) -> None:
     """Compares a function's answer to its example with that of ONNX Runtime."""
-    onnxruntime = load_onnxruntime()
+    telemetry.refuse()
+    import onnxruntime
+
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 4  # an exception says it as well
     try:

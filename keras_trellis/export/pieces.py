@@ -10,11 +10,11 @@ import tensorflow as tf
 
 from keras_trellis.export.standardizer import Standardizer
 from keras_trellis.export.tokenizer import EOS, Standardize, Tokenizer
-from keras_trellis.serving.pieces import read_names
+from keras_trellis.formats.pieces import read_names
 
 
 class PieceTokenizer(Tokenizer):
-    """Pieces of words, see `keras_trellis.serving.pieces`; no text is unknown.
+    """Pieces of words, see `keras_trellis.formats.pieces`; no text is unknown.
 
     Args:
         tokens: the names of the pieces, in the order of the ids.

@@ -9,12 +9,12 @@ from keras_trellis.export.continuation import Settings
 from keras_trellis.export.draws import Sampling
 from keras_trellis.export.reading import valid
 from keras_trellis.export.tokenizer import UNKNOWN
-from keras_trellis.models import generation
-from keras_trellis.serving.limits import (
+from keras_trellis.formats.limits import (
     MOST_ALTERNATIVES,
     MOST_STOP_BYTES,
     MOST_TOKENS,
 )
+from keras_trellis.models import generation
 
 _SAMPLING = ("temperature", "top_k", "top_p")
 # In `forbidden_ids`, beside ids of the vocabulary.

@@ -7,7 +7,7 @@ import functools
 import numpy as np
 import tensorflow as tf
 
-from keras_trellis.serving import standardizer
+from keras_trellis.formats import standardizer
 
 _LAST = 0x10FFFF
 _SURROGATES = slice(0xD800, 0xE000)

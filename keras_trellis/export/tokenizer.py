@@ -11,9 +11,9 @@ import tensorflow as tf
 
 from keras_trellis.export.checks import checked
 from keras_trellis.export.standardizer import Standardizer
-from keras_trellis.serving import tokenizer
-from keras_trellis.serving.pieces import read_names
-from keras_trellis.serving.standardizer import ASCII_BLANKS, BLANKS
+from keras_trellis.formats import tokenizer
+from keras_trellis.formats.pieces import read_names
+from keras_trellis.formats.standardizer import ASCII_BLANKS, BLANKS
 
 EOS, UNKNOWN = "<eos>", "<unk>"
 
@@ -52,7 +52,7 @@ class Tokenizer(tf.Module):
         detokenize: makes a text in print of words with single spaces between them.
 
     Attributes:
-        kind: what the tokens are, as in `keras_trellis.serving.tokenizer`.
+        kind: what the tokens are, as in `keras_trellis.formats.tokenizer`.
         eos_id: the id of `<eos>`.
         unknown_id: the id of `<unk>`; None if there is none.
     """
@@ -142,7 +142,7 @@ class Tokenizer(tf.Module):
         return tf.strings.regex_replace(text, unsettled, "")
 
     def describe(self) -> str:
-        """Returns the text of a `tokenizer.json`; see `keras_trellis.serving.tokenizer`."""
+        """Returns the text of a `tokenizer.json`; see `keras_trellis.formats.tokenizer`."""
         portable: list[list[str]] | None = []
         if isinstance(self._standardize, Standardizer):
             portable = self._standardize.portable()

@@ -6,13 +6,11 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from keras_trellis.serving.checks import MODERATE, moderate, require
-from keras_trellis.serving.limits import MOST_STEPS
-from keras_trellis.serving.manifest import Tensor
+from keras_trellis.formats.checks import MODERATE, moderate, require
+from keras_trellis.formats.limits import MOST_STEPS
+from keras_trellis.formats.manifest import Tensor
+from keras_trellis.formats.names import FINGERPRINT, STEPS
 from keras_trellis.serving.sessions import Arrays
-
-STEPS = "cache_steps"
-FINGERPRINT = "cache_fingerprint"
 
 
 class Caches:

@@ -8,7 +8,7 @@ import traceback
 from collections.abc import Callable
 from types import CodeType
 
-from keras_trellis.serving.manifest import ManifestError
+from keras_trellis.formats.manifest import ManifestError
 
 
 class Failures:

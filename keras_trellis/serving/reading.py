@@ -7,8 +7,8 @@ from typing import NamedTuple, TypeAlias
 
 import numpy as np
 
-from keras_trellis.serving.caches import FINGERPRINT
-from keras_trellis.serving.limits import CHUNK
+from keras_trellis.formats.limits import CHUNK
+from keras_trellis.formats.names import FINGERPRINT
 from keras_trellis.serving.sessions import Arrays, Session
 
 _RETURNED = 2**22  # log-probabilities that one call returns at most, 16 MiB of them

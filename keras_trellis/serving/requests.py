@@ -7,13 +7,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from keras_trellis.serving.checks import require
-from keras_trellis.serving.limits import (
+from keras_trellis.formats.checks import require
+from keras_trellis.formats.limits import (
     MOST_ALTERNATIVES,
     MOST_STOP_BYTES,
     MOST_TOKENS,
 )
-from keras_trellis.serving.sampling import Sampling
+from keras_trellis.formats.sampling import Sampling
 
 # In `forbidden_ids`, beside ids of the vocabulary.
 _UNKNOWN, _NOTHING = -1, -2

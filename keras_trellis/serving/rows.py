@@ -9,10 +9,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from keras_trellis.serving import sampling
+from keras_trellis.formats import sampling
+from keras_trellis.formats.tokenizer import Tokenizer
 from keras_trellis.serving.requests import Settings
 from keras_trellis.serving.sessions import Arrays
-from keras_trellis.serving.tokenizer import Tokenizer
 from keras_trellis.serving.writing import first_stop
 
 

@@ -23,14 +23,14 @@ from typing import Any
 
 import numpy as np
 
-from keras_trellis.serving import manifest, sampling
+from keras_trellis.formats import manifest, sampling
+from keras_trellis.formats.checks import MODERATE, moderate, require
+from keras_trellis.formats.limits import MOST_TOKENS
+from keras_trellis.formats.tokenizer import Encoded, Tokenizer
 from keras_trellis.serving.caches import Caches
-from keras_trellis.serving.checks import MODERATE, moderate, require
-from keras_trellis.serving.limits import MOST_TOKENS
 from keras_trellis.serving.reading import Prediction, Reader
 from keras_trellis.serving.requests import Vocabulary
 from keras_trellis.serving.sessions import Arrays, Session, Spec
-from keras_trellis.serving.tokenizer import Encoded, Tokenizer
 from keras_trellis.serving.writing import Continuation, continued
 
 

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from keras_trellis.serving.manifest import ManifestError
-
-NEXT = "next_"
-"""Before the names of outputs that are the next value of an input."""
+from keras_trellis.formats import telemetry
+from keras_trellis.formats.manifest import ManifestError
+from keras_trellis.formats.names import NEXT
 
 Arrays = dict[str, np.ndarray]
 
@@ -67,18 +65,6 @@ class Spec(NamedTuple):
         return array
 
 
-def load_onnxruntime() -> Any:
-    """Returns the module `onnxruntime`, which then reports to nobody.
-
-    Its version 1.32 writes an identifier of the machine to the user's cache and tells its maker
-    what it runs, unless this variable is set before it is imported. A user's own value stays.
-    """
-    os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
-    import onnxruntime
-
-    return onnxruntime
-
-
 class Session:
     """A function that an ONNX file holds.
 
@@ -95,7 +81,9 @@ class Session:
     """
 
     def __init__(self, path: Path, threads: int) -> None:
-        onnxruntime = load_onnxruntime()
+        telemetry.refuse()
+        import onnxruntime
+
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads = threads
         # A thread that waits for the next operation would take a core's time.

@@ -8,12 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from keras_trellis.serving import sampling
-from keras_trellis.serving.caches import STEPS
-from keras_trellis.serving.limits import CHUNK
+from keras_trellis.formats import sampling
+from keras_trellis.formats.limits import CHUNK
+from keras_trellis.formats.names import STEPS
+from keras_trellis.formats.sampling import Noise, Sampling
 from keras_trellis.serving.rows import Asked, Row, continuations
 from keras_trellis.serving.runtime import LanguageModel
-from keras_trellis.serving.sampling import Noise, Sampling
 from keras_trellis.serving.sessions import Arrays
 
 _READ_AT_ONCE = (

@@ -9,7 +9,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
-from keras_trellis.serving import manifest, runtime
+from keras_trellis.formats import manifest
+from keras_trellis.serving import runtime
 from keras_trellis.serving.failures import Failures
 from keras_trellis.serving.runtime import LanguageModel
 from keras_trellis.serving.slots import Slots

@@ -7,12 +7,12 @@ from typing import AnyStr, NamedTuple
 
 import numpy as np
 
-from keras_trellis.serving import sampling
-from keras_trellis.serving.caches import STEPS
+from keras_trellis.formats import sampling
+from keras_trellis.formats.names import STEPS
+from keras_trellis.formats.tokenizer import Tokenizer
 from keras_trellis.serving.reading import Prediction, Reader
 from keras_trellis.serving.requests import Settings
 from keras_trellis.serving.sessions import Arrays
-from keras_trellis.serving.tokenizer import Tokenizer
 
 
 class Continuation(NamedTuple):

@@ -20,7 +20,6 @@ pytest.importorskip("fastapi", reason="the extra `serve` is not installed")
 from keras_trellis.serving.server.settings import Limits  # noqa: E402
 
 REFERENCE = (ROOT / "docs" / "reference" / "http.md").read_text()
-PAGE = (ROOT / "docs" / "howto" / "serve.md").read_text()
 DOCKERFILE = (ROOT / "deploy" / "Dockerfile").read_text()
 KUBERNETES = [*yaml.safe_load_all((ROOT / "deploy" / "kubernetes.yaml").read_text())]
 
@@ -32,14 +31,6 @@ def test_the_table_of_limits():
         rows.append(f"| `{flag}` | {field.default:,} | {field.metadata['meaning']} |")
     table = "\n".join(["<!-- limits -->", *rows, "<!-- /limits -->"])
     assert table in REFERENCE, table
-
-
-def test_the_packages_of_the_server_are_those_of_the_extra():
-    text = (ROOT / "setup.py").read_text()
-    extra = re.search(r'"serve": \[(.*?)\]', text, re.DOTALL)[1]
-    packages = re.findall(r'^ +("[^"]+")', extra, re.MULTILINE)
-    assert " ".join(packages) in PAGE and " ".join(packages) in DOCKERFILE
-    assert len(packages) == 5
 
 
 def test_the_dockerfile_passes_hadolint():

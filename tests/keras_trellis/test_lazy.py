@@ -42,6 +42,40 @@ def test_keras_loads_a_file_in_a_fresh_process(program):
     assert done.returncode == 0, done.stderr[-3000:]
 
 
+# As where that backend is not installed.
+NO_BACKEND = """
+import sys
+from tests.serving import without_tensorflow
+without_tensorflow.BLOCKED = ({name!r},)
+sys.meta_path.insert(0, without_tensorflow.Absent)
+import keras_trellis.serving
+try:
+    {statement}
+except ImportError as error:
+    print(error)
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "statement"),
+    [
+        ("tensorflow", "from keras_trellis import TrellisLayer"),
+        ("jax", "import keras_trellis.heads"),
+        ("torch", "import keras"),
+    ],
+)
+def test_a_backend_that_is_not_installed_is_named(monkeypatch, name, statement):
+    monkeypatch.setenv("KERAS_BACKEND", name)
+    program = NO_BACKEND.format(name=name, statement=statement)
+    command = [sys.executable, "-c", program]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert done.stdout == (
+        f"Keras's backend is '{name}', which is not installed: pip install "
+        f"'keras_trellis[{name}]', or set KERAS_BACKEND to one of tensorflow, jax, torch that is.\n"
+    )
+
+
 def test_every_name_is_there():
     names = {}
     exec("from keras_trellis import *", names)

@@ -10,7 +10,7 @@ import numpy as np
 import tensorflow as tf
 
 from keras_trellis import TrellisLM
-from keras_trellis.serving import sampling
+from keras_trellis.formats import sampling
 from keras_trellis.types import Cache
 from tests.serving import models
 from tests.serving.served import Arrays

@@ -30,7 +30,7 @@ from keras_trellis import (
     recurrent,
 )
 from keras_trellis.export import Standardizer
-from keras_trellis.serving.pieces import CHARACTERS as CHARACTERS_OF_BYTES
+from keras_trellis.formats.pieces import CHARACTERS as CHARACTERS_OF_BYTES
 
 WORDS = [*"abcdefghij", "<unk>", "<eos>"]
 CHARACTERS = [*"abcd é", "日", "<eos>"]  # without <unk>

@@ -14,7 +14,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from keras_trellis.serving import manifest, runtime, sessions
+from keras_trellis.formats import manifest
+from keras_trellis.serving import runtime, sessions
 from tests import ROOT
 from tests.serving import models
 from tests.serving.served import cache_of, ragged, sampling

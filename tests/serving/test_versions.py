@@ -7,7 +7,8 @@ import time
 
 import pytest
 
-from keras_trellis.serving import manifest, versions
+from keras_trellis.formats import manifest
+from keras_trellis.serving import versions
 from keras_trellis.serving.failures import Failures
 from keras_trellis.serving.versions import Versions
 from keras_trellis.serving.worker import Worker

@@ -19,7 +19,7 @@ class Absent:
     @staticmethod
     def find_spec(name, path=None, target=None):
         if name.partition(".")[0] in BLOCKED:
-            raise ModuleNotFoundError(f"No module named {name!r}")
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
 
 
 def call(calls, answers):

@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from keras_trellis.serving import manifest, runtime
+from keras_trellis.formats import manifest
+from keras_trellis.serving import runtime
 from tests.trainers import calls, mnist_files
 from trainers import export
 from trainers.data import files, images

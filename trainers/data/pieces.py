@@ -1,6 +1,6 @@
 """Vocabularies of pieces of words, which know every text: learned, read and cut.
 
-`keras_trellis.serving.pieces` says what a piece is, and how a text is cut. The package `tokenizers`
+`keras_trellis.formats.pieces` says what a piece is, and how a text is cut. The package `tokenizers`
 learns a vocabulary, by byte-pair encoding (Sennrich, Haddow and Birch 2016): from single bytes on,
 it joins the two neighbours that are most often side by side. It also cuts a corpus, as it is fast.
 No piece goes beyond a word and the spaces before it, a number and the spaces before it, or a run of
@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from keras_trellis.serving.pieces import CHARACTERS, LINE_BREAK, Pieces, read_names
+from keras_trellis.formats.pieces import CHARACTERS, LINE_BREAK, Pieces, read_names
 from trainers.data.vocabulary import EOS, Vocabulary
 
 LEAST, USUAL = 0x100, 2000

@@ -12,7 +12,7 @@ for two neighbours do not meet, since the expressions are RE2's, which have no l
 
 import re
 
-from keras_trellis.serving.standardizer import Standardizer
+from keras_trellis.formats.standardizer import Standardizer
 
 _Rule = tuple[str, ...]
 

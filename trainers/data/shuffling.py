@@ -6,7 +6,7 @@ position.
 
 import numpy as np
 
-from keras_trellis.serving.philox import stateless_bits
+from keras_trellis.formats.philox import stateless_bits
 
 _UPPER = np.uint64(2**20 - 1)  # of the bits of a draw, those of its first word
 

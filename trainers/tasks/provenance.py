@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from keras_trellis.serving.manifest import NOT_STATED
+from keras_trellis.formats.manifest import NOT_STATED
 from trainers.tasks.task import LanguageTask, Task
 
 

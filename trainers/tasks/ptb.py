@@ -7,7 +7,7 @@ import io
 from etils import epath
 
 from configs import ptb, ptb_mos, ptb_recurrent
-from keras_trellis.serving.manifest import NOT_STATED
+from keras_trellis.formats.manifest import NOT_STATED
 from trainers.data import penn_treebank, printed, tokens
 from trainers.data.encoding import Source
 from trainers.tasks.task import LanguageTask, Measured, Published

@@ -8,8 +8,8 @@ import numpy as np
 from ml_collections import ConfigDict
 
 from configs import baselines as settings
-from keras_trellis.serving.manifest import NOT_STATED
-from keras_trellis.serving.standardizer import Standardizer
+from keras_trellis.formats.manifest import NOT_STATED
+from keras_trellis.formats.standardizer import Standardizer
 from trainers.data import plain, tokens
 from trainers.data.encoding import Source
 from trainers.data.images import ImageSource

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from keras_trellis.formats.tokenizer import Tokenizer
 from keras_trellis.serving.rows import Compared, Outcome, Row, Token
 from keras_trellis.serving.server.schemas import CompletionRequest
 from keras_trellis.serving.server.service import Prompt, Work
-from keras_trellis.serving.tokenizer import Tokenizer
 
 Json = dict[str, Any]
 

@@ -14,8 +14,8 @@ import sys
 from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 
+from keras_trellis.formats.manifest import ManifestError
 from keras_trellis.serving.failures import reason
-from keras_trellis.serving.manifest import ManifestError
 from keras_trellis.serving.server import settings
 from keras_trellis.serving.server.settings import Limits
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from starlette.responses import JSONResponse
 
-from keras_trellis.serving.schema import shown
+from keras_trellis.formats.schema import shown
 
 _OTHER_KIND = frozenset({"string_type", "list_type", "int_type"})
 # What pydantic calls the kinds of a field that may be several of them, for people.

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
-from keras_trellis.serving.limits import MOST_ALTERNATIVES, MOST_STOP_BYTES
+from keras_trellis.formats.limits import MOST_ALTERNATIVES, MOST_STOP_BYTES
 
 _INT64 = 2**63
 _MOST_STOPS = 16

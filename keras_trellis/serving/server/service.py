@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
-from keras_trellis.serving import manifest
+from keras_trellis.formats import manifest
 from keras_trellis.serving.failures import Failures
 from keras_trellis.serving.rows import Asked, Outcome, Row, continuations
 from keras_trellis.serving.runtime import LanguageModel

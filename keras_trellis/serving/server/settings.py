@@ -8,7 +8,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from keras_trellis.serving.limits import MOST_TOKENS
+from keras_trellis.formats.limits import MOST_TOKENS
 
 
 def _limit(default: float, meaning: str, least: float = 1, most: float = 1e9) -> Any:

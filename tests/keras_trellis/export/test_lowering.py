@@ -1,5 +1,7 @@
 """A model's functions as ONNX, and the weights that they share."""
 
+import os
+
 import numpy as np
 import onnx
 import onnxruntime
@@ -9,7 +11,8 @@ from onnx import helper, numpy_helper
 
 from keras_trellis.export import lowering, onnx_weights
 from keras_trellis.export.companions import Companions, described
-from keras_trellis.serving import manifest, runtime
+from keras_trellis.formats import manifest
+from keras_trellis.serving import runtime
 
 SPECS = {"x": tf.TensorSpec([None], tf.float32, "x")}
 EXAMPLE = {"x": np.array([0.5, 2], np.float32)}
@@ -99,3 +102,12 @@ def test_weights_are_stored_once_and_as_small_as_is_exact(tmp_path):
         found |= dict(zip(names, session.run(names, {}), strict=True))
     for name, value in expected.items():
         np.testing.assert_array_equal(found[f"{name}_out"], value, err_msg=name)
+
+
+def test_an_export_has_onnxruntime_report_to_nobody(monkeypatch):
+    monkeypatch.delenv("ORT_DISABLE_TELEMETRY", raising=False)
+    lowering.check_requirements()
+    assert os.environ["ORT_DISABLE_TELEMETRY"] == "1"
+    monkeypatch.setenv("ORT_DISABLE_TELEMETRY", "0")
+    lowering.check_requirements()
+    assert os.environ["ORT_DISABLE_TELEMETRY"] == "0"

@@ -106,7 +106,7 @@ def test_rows_that_are_no_weeks(tmp_path, rows, line):
 
 def test_a_package_that_is_not_there_is_named(monkeypatch):
     monkeypatch.setattr(co2, "PACKAGE", "no-such-package")
-    message = "--task=forecast .* no-such-package, which is not installed: pip install --no-deps"
+    message = r"=forecast .* no-such-package, which is not installed: pip install '.\[series\]'"
     with pytest.raises(ValueError, match=message):
         co2.read()
 

@@ -12,8 +12,8 @@ import tensorflow as tf
 
 from keras_trellis.export.pieces import PieceTokenizer
 from keras_trellis.export.tokenizer import check_vocabulary
-from keras_trellis.serving import tokenizer as serving_tokenizer
-from keras_trellis.serving.pieces import CHARACTERS
+from keras_trellis.formats import tokenizer as serving_tokenizer
+from keras_trellis.formats.pieces import CHARACTERS
 from trainers.data import encoding, pieces, text
 
 TEXT = 3 * (

@@ -8,7 +8,7 @@ import tensorflow as tf
 from hypothesis import strategies as st
 
 from keras_trellis.export import Standardizer
-from keras_trellis.serving.tokenizer import Tokenizer
+from keras_trellis.formats.tokenizer import Tokenizer
 from trainers.tasks import registry
 from trainers.tasks.task import LanguageTask
 

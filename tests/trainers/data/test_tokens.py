@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from keras_trellis.export import Standardizer
 from keras_trellis.export.tokenizer import WordTokenizer
-from keras_trellis.serving import tokenizer as serving_tokenizer
+from keras_trellis.formats import tokenizer as serving_tokenizer
 from trainers.tasks import registry
 
 TASKS = ("ptb", "ptb_char", "pydoc")

@@ -30,7 +30,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
-from keras_trellis.serving.schema import (
+from keras_trellis.formats.schema import (
     Check,
     anything,
     each,

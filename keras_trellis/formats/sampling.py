@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from keras_trellis.serving import philox
+from keras_trellis.formats import philox
 
 _AHEAD = 16  # rows of noise that are computed at once, which takes little longer than one of them
 

@@ -3,13 +3,13 @@
 `tokenizer.json` of an export says how. Its entries are:
 
 - `kind`: of what tokens are made: `words`, which white space separates, `characters`, or `pieces`
-  of words, see `keras_trellis.serving.pieces`.
+  of words, see `keras_trellis.formats.pieces`.
 - `tokens`: the vocabulary, in the order of the ids; of pieces, their names.
 - `end_of_line`: the token that a line break reads, and that precedes every text.
 - `unknown`: the token that others read, or null: then they are an error. No text is unknown to
   pieces.
 - `standardize`: the operations that make a text ready, in their order, see
-  `keras_trellis.serving.operations`; or null if the export makes texts ready by a function that
+  `keras_trellis.formats.operations`; or null if the export makes texts ready by a function that
   only TensorFlow runs.
 - `detokenize`: the operations that make a text in print of words with single spaces between them.
 """
@@ -27,9 +27,9 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-from keras_trellis.serving import manifest, schema
-from keras_trellis.serving.operations import compose
-from keras_trellis.serving.pieces import Pieces, read_names
+from keras_trellis.formats import manifest, schema
+from keras_trellis.formats.operations import compose
+from keras_trellis.formats.pieces import Pieces, read_names
 
 NAME = "tokenizer.json"
 KINDS = ("words", "characters", "pieces")

@@ -7,7 +7,7 @@ import pytest
 import tensorflow as tf
 
 from keras_trellis.export import draws, stops
-from keras_trellis.serving import philox, sampling
+from keras_trellis.formats import philox, sampling
 
 # The known answers of Random123 for philox4x32-10: counter, key, block.
 KNOWN = [

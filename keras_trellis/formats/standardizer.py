@@ -8,7 +8,7 @@ import sys
 import unicodedata
 from collections.abc import Callable, Sequence
 
-from keras_trellis.serving.operations import compose
+from keras_trellis.formats.operations import compose
 
 ASCII_BLANKS = r"\t\f\r \x0b"
 BLANKS = (

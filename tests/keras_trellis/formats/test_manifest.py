@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from keras_trellis.serving import manifest
+from keras_trellis.formats import manifest
 
 ENTRIES = {
     "language_model": {
