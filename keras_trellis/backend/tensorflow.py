@@ -11,7 +11,6 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
 import keras
-import numpy as np
 import tensorflow as tf
 
 from keras_trellis.backend.direct import *  # noqa: F403
@@ -496,41 +495,38 @@ def uniform_bits(shape: Shape, seed: Tensor) -> Tensor:
     )
 
 
-def row_seeds(number: int | None, rows: Number) -> Tensor:
-    """Returns one seed a row, int64 `[B, 2]`: the number, and the row's own.
-
-    Args:
-        number: any integer, of which 64 bits count; None: drawn at random.
-        rows: B.
-    """
-    if number is None:
-        seed = tf.random.uniform([], maxval=tf.int64.max, dtype=tf.int64)
-    else:
-        bits = number & (2**64 - 1)
-        seed = np.array(bits, np.uint64).astype(np.int64)
-    count = tf.cast(rows, tf.int64)
-    row_numbers = tf.range(count)
-    seeds = tf.fill(tf.shape(row_numbers), seed)
-    return tf.stack([seeds, row_numbers], axis=-1)
+def random_words() -> Tensor:
+    """Returns two random words, int32 `[2]`."""
+    return tf.random.uniform([2], maxval=tf.int32.max, dtype=tf.int32)
 
 
 def row_bits(seeds: Tensor, numbers: Tensor, count: Number) -> Tensor:
-    """Returns uniform uint32 numbers `[B, count]`; a row's depend on its seed and number alone.
+    """Returns uniform uint32 numbers `[B, count]`, as `serving.philox.bits`.
 
     Args:
-        seeds: from `row_seeds`.
-        numbers: integers `[B]`.
+        seeds: int32 `[B, 3]`, the words of a row's seed, the lower one first, and the row.
+        numbers: int32 `[B]`.
         count: how many to draw for each row.
     """
 
     def bits(row: tuple[Tensor, Tensor]) -> Tensor:
-        seed, number = row
-        return uniform_bits([count], fold_in(seed, number))
+        key, counter = row
+        return tf.raw_ops.StatelessRandomUniformFullIntV2(
+            shape=[count],
+            key=key,
+            counter=counter,
+            alg=tf.random.Algorithm.PHILOX.value,
+            dtype=tf.uint32,
+        )
 
+    # TensorFlow counts up from two words of 64 bits, the lower one first.
+    zeros = tf.zeros_like(numbers)
+    counters = tf.stack([zeros, seeds[:, 2], numbers, zeros], axis=-1)
+    counters = tf.bitcast(tf.reshape(counters, [-1, 2, 2]), tf.uint64)
+    keys = tf.bitcast(seeds[:, None, :2], tf.uint64)
     known = count if isinstance(count, int) else None
     spec = tf.TensorSpec([known], tf.uint32)
-    rows = (seeds, tf.cast(numbers, seeds.dtype))
-    return tf.map_fn(bits, rows, fn_output_signature=spec)
+    return tf.map_fn(bits, (keys, counters), fn_output_signature=spec)
 
 
 class Buffers:

@@ -7,9 +7,10 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from keras_trellis.export import draws, stops
+from keras_trellis.export import stops
 from keras_trellis.export.tokenizer import Tokenizer, readable
 from keras_trellis.models import generation
+from keras_trellis.serving.sampling import Sampling
 
 
 class Settings(NamedTuple):
@@ -24,7 +25,7 @@ class Settings(NamedTuple):
         alternatives: how many of the most probable tokens to return in the place of each.
     """
 
-    sampling: draws.Sampling
+    sampling: Sampling
     max_length: tf.Tensor
     forbidden_ids: tf.Tensor
     stop_ids: tf.Tensor
@@ -104,7 +105,7 @@ def continued(
 
     def emit(index: tf.Tensor, log_probs: tf.Tensor, rows: _Rows) -> _Rows:
         scores = log_probs + addends
-        token = draws.draw(scores, settings.sampling, first + index)
+        token = draw(scores, settings.sampling, first + index)
         pieces = tokenizer.decode(rows.token, tf.where(rows.alive, token, -1)[:, None])
         text = tf.cond(
             has_stops,
@@ -141,6 +142,36 @@ def continued(
     return Continuation(
         ids, rows.lengths, own, likeliest, best, rows.stopped, text, cache
     )
+
+
+def draw(scores: tf.Tensor, how: Sampling, numbers: tf.Tensor) -> tf.Tensor:
+    """Draws a token for each row, as `serving.sampling.draw`.
+
+    Args:
+        scores: `[B, V]`.
+        how: how to choose.
+        numbers: `[B]`, the number of each row's draw.
+    """
+    # A row's seed is its own, so that its place in the batch counts for nothing.
+    seeds = tf.pad(tf.bitcast(how.seed, tf.int32), [[0, 0], [0, 1]])
+    return generation.sample(
+        scores,
+        seeds,
+        numbers,
+        temperature=how.temperature,
+        top_k=how.top_k,
+        top_p=how.top_p,
+        by=_OPERATIONS,
+    )
+
+
+def _greatest(scores: tf.Tensor, count: tf.Tensor) -> tf.Tensor:
+    """Returns no more of the scores, in their order, than are chosen from."""
+    ordered, _ = tf.math.top_k(scores, count)
+    return ordered
+
+
+_OPERATIONS = generation.OPERATIONS._replace(greatest=_greatest)
 
 
 def _begun(last: tf.Tensor) -> _Rows:

@@ -6,7 +6,6 @@ import tensorflow as tf
 
 from keras_trellis.export.checks import Check, Tensors, all_checked, checked
 from keras_trellis.export.continuation import Settings
-from keras_trellis.export.draws import Sampling
 from keras_trellis.export.reading import valid
 from keras_trellis.export.tokenizer import UNKNOWN
 from keras_trellis.models import generation
@@ -15,6 +14,7 @@ from keras_trellis.serving.limits import (
     MOST_STOP_BYTES,
     MOST_TOKENS,
 )
+from keras_trellis.serving.sampling import Sampling
 
 _SAMPLING = ("temperature", "top_k", "top_p")
 # In `forbidden_ids`, beside ids of the vocabulary.
