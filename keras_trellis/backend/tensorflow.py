@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
 import keras
+import numpy as np
 import tensorflow as tf
 
 from keras_trellis.backend.direct import *  # noqa: F403
@@ -19,6 +20,7 @@ from keras_trellis.types import Number, Tensor
 NAME = "tensorflow"
 
 _GENERATOR = "philox"
+ONNX_OPSET = 18
 
 Shape: TypeAlias = Sequence[Number] | Tensor
 
@@ -580,3 +582,65 @@ class Buffers:
 
 def _flat(entries: Tensor) -> Tensor:
     return tf.reshape(entries, tf.concat([[-1], tf.shape(entries)[2:]], 0))
+
+
+def onnx_model(
+    call: Callable[..., Mapping[str, Tensor]], specs: Sequence[tf.TensorSpec]
+) -> Any:
+    """Returns a function as an ONNX model, by tf2onnx.
+
+    Args:
+        call: from tensors to tensors by name. In ONNX no output has the name of an input: one that
+            has gets "next_" before it.
+        specs: of the inputs, with their names.
+
+    Raises:
+        Exception: whatever the converter raises, or the check of what it returns.
+    """
+    import onnx
+    import tf2onnx
+
+    taken = {spec.name for spec in specs}
+
+    def named(*values: Tensor) -> dict[str, Tensor]:
+        return {
+            f"next_{name}" if name in taken else name: tf.identity(value)
+            for name, value in call(*values).items()
+        }
+
+    function = tf.function(named, input_signature=specs, autograph=False)
+    model, _ = tf2onnx.convert.from_function(
+        function,
+        input_signature=specs,
+        opset=ONNX_OPSET,
+        custom_op_handlers={"Erfc": (_erfc, [])},
+    )
+    _hold_constants(model.graph, function.get_concrete_function())
+    onnx.checker.check_model(model)  # the converter leaves in what it does not know
+    return model
+
+
+def _erfc(context: Any, node: Any, name: str, args: Any) -> None:
+    """Writes 1 - erf(x) for TensorFlow's Erfc, which a GELU becomes and ONNX does not have."""
+    node.type = "Erf"
+    one = context.make_const(f"{name}__one", np.array(1, np.float32))
+    (output,) = node.output
+    result = context.make_node("Sub", [one.output[0], output], name=f"{name}__erfc")
+    others = [other for other in context.get_nodes() if other is not result]
+    context.replace_all_inputs(output, result.output[0], ops=others)
+
+
+def _hold_constants(graph: Any, function: Any) -> None:
+    """Puts the tensors of layers that are no variables into an ONNX graph, which asks for them."""
+    from onnx import numpy_helper
+
+    values = function.captured_inputs
+    first = len(function.inputs) - len(values)
+    names = [tensor.name for tensor in function.inputs[first:]]
+    captured = dict(zip(names, values, strict=True))
+    asked = [tensor for tensor in graph.input if tensor.name in captured]
+    for tensor in asked:
+        value = captured[tensor.name].numpy()
+        constant = numpy_helper.from_array(value, tensor.name)
+        graph.initializer.append(constant)
+        graph.input.remove(tensor)

@@ -19,14 +19,13 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow as tf
 
+from keras_trellis.backend.tensorflow import onnx_model
 from keras_trellis.export import onnx_weights
 from keras_trellis.export.caches import CacheFormat
 from keras_trellis.export.checks import Tensors
 from keras_trellis.models import passes
 from keras_trellis.serving.limits import CHUNK
 from keras_trellis.serving.sessions import NEXT, load_onnxruntime
-
-OPSET = 18
 
 
 class LoweringError(Exception):
@@ -203,42 +202,17 @@ def write(
 
 def _converted(name: str, function: Function) -> Any:
     """Returns a function as an ONNX model."""
-    import tf2onnx
 
-    specs = list(function.specs.values())
+    def call(*values: tf.Tensor) -> Tensors:
+        return function.call(**dict(zip(function.specs, values, strict=True)))
 
-    def flat(*values: tf.Tensor) -> Tensors:
-        outputs = function.call(**dict(zip(function.specs, values, strict=True)))
-        # In ONNX no output has the name of an input.
-        return {
-            f"{NEXT}{key}" if key in function.specs else key: tf.identity(value)
-            for key, value in outputs.items()
-        }
-
-    graph = tf.function(flat, input_signature=specs, autograph=False)
     try:
         with _quiet():
-            model, _ = tf2onnx.convert.from_function(
-                graph,
-                input_signature=specs,
-                opset=OPSET,
-                custom_op_handlers={"Erfc": (_erfc, [])},
-            )
+            return onnx_model(call, list(function.specs.values()))
     except Exception as error:
         raise LoweringError(
             f"its `{name}` cannot be converted: {_line(error)}"
         ) from error
-    return model
-
-
-def _erfc(context: Any, node: Any, name: str, args: Any) -> None:
-    """Writes 1 - erf(x) for TensorFlow's Erfc, which a GELU becomes and ONNX does not have."""
-    node.type = "Erf"
-    one = context.make_const(f"{name}__one", np.array(1, np.float32))
-    (output,) = node.output
-    result = context.make_node("Sub", [one.output[0], output], name=f"{name}__erfc")
-    others = [other for other in context.get_nodes() if other is not result]
-    context.replace_all_inputs(output, result.output[0], ops=others)
 
 
 def _compare(name: str, function: Function, path: Path) -> None:

@@ -456,8 +456,8 @@ def test_a_mask_that_a_model_inside_is_called_with_is_an_input_of_the_stream():
 
 def products(stream):
     """Returns the multiply-adds of the products with weights in the graph of one chunk."""
-    chunk = formats.Chunk(stream, stream._plan, stream.stride)
-    graph = chunk.function(1, stepwise=True).get_concrete_function().graph
+    chunk = formats.Chunk(stream, stream._plan.stepwise(), stream.stride)
+    graph = chunk.function(1).get_concrete_function().graph
     total = 0
     for op in graph.get_operations():
         if op.type == "MatMul":
