@@ -7,14 +7,12 @@ import tensorflow as tf
 from keras_trellis.export.checks import Check, Tensors, all_checked, checked
 from keras_trellis.export.continuation import Settings
 from keras_trellis.export.reading import valid
-from keras_trellis.export.tokenizer import UNKNOWN
 from keras_trellis.models import generation
 from keras_trellis.serving.limits import (
-    MOST_ALTERNATIVES,
     MOST_STOP_BYTES,
     MOST_TOKENS,
 )
-from keras_trellis.serving.sampling import Sampling
+from keras_trellis.serving.sampling import Sampling, requirement
 
 _SAMPLING = ("temperature", "top_k", "top_p")
 # In `forbidden_ids`, beside ids of the vocabulary.
@@ -92,25 +90,11 @@ class Vocabulary:
         return dict(zip(names, all_checked(checks), strict=True))
 
     def _check(self, name: str, value: tf.Tensor) -> Check:
-        if name == "temperature":
-            hot = tf.math.is_finite(value) & (value >= 0)
-            return Check(name, value, hot, "a number of at least 0")
-        if name == "top_k":
-            return Check(name, value, value >= 0, "at least 0 (0: all tokens)")
-        if name == "top_p":
-            return Check(name, value, (value > 0) & (value <= 1), "in (0, 1]")
-        if name == "max_length":
-            fits = (value >= 1) & (value <= MOST_TOKENS)
-            return Check(name, value, fits, f"from 1 to {MOST_TOKENS}")
-        if name == "alternatives":
-            fits = (value >= 0) & (value <= MOST_ALTERNATIVES)
-            return Check(name, value, fits, f"from 0 to {MOST_ALTERNATIVES}")
         if name == "stop":
             short = tf.strings.length(value) <= MOST_STOP_BYTES
             expected = f"texts of at most {MOST_STOP_BYTES} bytes"
             return Check(name, value, short, expected, shows_value=False)
-        known = (value >= -1) & (value < self.size)  # stop_ids
-        return Check(name, value, known, f"-1 (none) or in [0, {self.size})")
+        return Check(name, value, *requirement(name, value, self.size))
 
     def _top_k(self, given: Tensors) -> tf.Tensor:
         top_k = given["top_k"]
@@ -118,11 +102,7 @@ class Vocabulary:
 
     def _forbidden(self, ids: tf.Tensor) -> tf.Tensor:
         """Returns the ids that `generation.generate` must not write, `[B, F]`."""
-        expected = (
-            f"{UNKNOWN_ID} ({UNKNOWN}), {_NOTHING} (nothing) or in [0, {self.size})"
-        )
-        known = (ids >= _NOTHING) & (ids < self.size)
-        ids = checked("forbidden_ids", ids, known, expected)
+        (ids,) = all_checked([self._check("forbidden_ids", ids)])
         ids = tf.where(ids == UNKNOWN_ID, self._unknown_id, ids)
         nothing = tf.zeros([tf.shape(ids)[0], self.size])
         free = generation.penalties(ids, nothing) == 0
