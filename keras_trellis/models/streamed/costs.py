@@ -15,7 +15,7 @@ from keras_trellis.layers.recurrent import RecurrentLayer
 from keras_trellis.layers.trellis_base import TrellisBase
 from keras_trellis.models.classifier import TrellisClassifier
 from keras_trellis.models.streamed.plan import Node, Plan
-from keras_trellis.models.streamed.recurrent import Cached, Lined
+from keras_trellis.models.streamed.recurrent import Cached, Language, Lined
 from keras_trellis.models.streamed.rule import Signal
 from keras_trellis.recurrent.tensorized import TensorizedLSTM
 
@@ -70,11 +70,12 @@ def _rate(node: Node, plan: Plan) -> float:
 
 
 def _products(node: Node) -> int:
-    """Returns the multiply-adds of a call; a step of a layer of a user's own is traced."""
+    """Returns the multiply-adds of a call; a step of a head, and of a user's layer, is traced."""
     rule = node.rule
     known = multiply_adds(rule.layer)
     is_ours = type(rule.layer).__module__.startswith("keras_trellis.")
-    if is_ours or type(rule) not in (Cached, Lined):
+    is_traced = type(rule) is Language or not is_ours
+    if not (is_traced and type(rule) in (Cached, Lined, Language)):
         return known
 
     def step(signal: Any) -> Any:

@@ -8,7 +8,6 @@ from typing import Any
 import keras
 from keras import layers
 
-from keras_trellis.models.language_model import TrellisLM
 from keras_trellis.models.streamed import pooled, recurrent, stepwise, windows
 from keras_trellis.models.streamed.rule import NotStreamableError, Rule, Signal, signals
 
@@ -35,7 +34,6 @@ REFUSED: dict[type, str] = {
     ),
     layers.UpSampling1D: "returns more steps than it reads",
     layers.Conv1DTranspose: "returns more steps than it reads",
-    TrellisLM: "has `stream`, `prefill` and `step` of its own",
 }
 """Why these, and what derives from them, are not streamed."""
 
