@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
+from keras_trellis.core.convolution import swapped
 from keras_trellis.export import stops
 from keras_trellis.export.tokenizer import Tokenizer, readable
 from keras_trellis.models import generation
@@ -135,7 +136,7 @@ def continued(
     rows = emit(tf.constant(0), log_probs, _begun(last))
     loop = (tf.constant(1), rows, cache)
     _, rows, cache = tf.while_loop(unfinished, advance, loop)
-    ids, own, likeliest, best = (_by_row(array.stack()) for array in rows.written)
+    ids, own, likeliest, best = (swapped(array.stack()) for array in rows.written)
     text = tokenizer.decode(last, ids)
     ends = tf.where(rows.text.end >= 0, rows.text.end, tf.int32.max)
     text = readable(tf.strings.substr(text, tf.zeros_like(ends), ends))
@@ -216,8 +217,3 @@ def _at_token(
         tf.where(asked, likeliest, -1),
         tf.where(asked, best, 0),
     )
-
-
-def _by_row(steps: tf.Tensor) -> tf.Tensor:
-    """Returns `[N, B, ...]` as `[B, N, ...]`."""
-    return tf.transpose(steps, [1, 0, *range(2, len(steps.shape))])

@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import importlib
 import logging
-import types
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -73,17 +72,9 @@ def language_model(model: Any, cache: CacheFormat) -> dict[str, Function]:
         model: the model, as `inference_model` returns it.
         cache: its cache in requests, without a fingerprint.
     """
-    own = _Calls(model, cache)
-    portable = _Calls(
-        types.SimpleNamespace(
-            embedding=model.embedding,
-            head=model.head,
-            trellis=_Portable(model.trellis),
-            vocabulary_size=model.vocabulary_size,
-            untrained_input_id=model.untrained_input_id,
-        ),
-        cache,
-    )
+    stream = model.trellis.stream
+    own = _Calls(model, cache, stream)
+    portable = _Calls(model, cache, getattr(model.trellis, "portable_stream", stream))
     rows = [3, CHUNK]
     ids = np.arange(3 * CHUNK, dtype=np.int32).reshape(rows) % model.vocabulary_size
     mask = np.arange(CHUNK) < np.array([[CHUNK], [2], [1]])
@@ -117,13 +108,15 @@ class _Calls:
     """The calls of a language model that are written, without checks.
 
     Args:
-        model: the model, or what has its parts.
+        model: the model.
         cache: see `language_model`.
+        stream: of its layer.
     """
 
-    def __init__(self, model: Any, cache: CacheFormat) -> None:
+    def __init__(self, model: Any, cache: CacheFormat, stream: Callable) -> None:
         self._model = model
         self._cache = cache
+        self._stream = stream
 
     def step(self, ids: tf.Tensor, **given: tf.Tensor) -> Tensors:
         """Reads one token a row, `[B]`."""
@@ -136,7 +129,8 @@ class _Calls:
 
     def _read(self, ids: tf.Tensor, mask: tf.Tensor | None, given: Tensors) -> Tensors:
         before, steps = self._cache.unflatten(given)
-        outputs, after = passes.stream(self._model, ids, before, mask)
+        words = passes.embed(self._model, ids)
+        outputs, after = self._stream(words, before, mask)
         count: Any = 1
         if mask is not None:
             count = tf.reduce_sum(tf.cast(mask, tf.int32), axis=1)
@@ -165,13 +159,6 @@ def _arrays(tensors: Tensors) -> dict[str, np.ndarray]:
 
 def _tensors(arrays: Mapping[str, np.ndarray]) -> Tensors:
     return {name: tf.constant(value) for name, value in arrays.items()}
-
-
-class _Portable:
-    """A sequence layer whose `stream` is its `portable_stream`, if it has one."""
-
-    def __init__(self, layer: Any) -> None:
-        self.stream = getattr(layer, "portable_stream", layer.stream)
 
 
 def write(

@@ -100,7 +100,7 @@ def penalties(forbidden_ids: Any, log_probs: Tensor) -> Tensor:
     row = ops.arange(rows, dtype="int32")[:, None]
     row = ops.broadcast_to(row, shape)
     places = ops.stack([row, ops.maximum(ids, 0)], axis=-1)
-    forbidden = _only(ids < 0, ops.zeros(shape, log_probs.dtype))
+    forbidden = ops.where(ids < 0, ops.zeros(shape, log_probs.dtype), -math.inf)
     return ops.scatter(places, forbidden, [rows, words])
 
 
@@ -112,7 +112,7 @@ def sample(
     temperature: Any = 1.0,
     top_k: Any = ALL,
     top_p: Any = 1.0,
-    by: sampling.Operations | None = None,
+    by: sampling.Operations = OPERATIONS,
 ) -> Tensor:
     """Draws one token a row.
 
@@ -129,7 +129,7 @@ def sample(
         top_k: from how many of the most probable tokens to choose, >= 1, or integers `[B]`.
         top_p: in (0, 1], or numbers `[B]`: choose from the fewest tokens that have this probability
             together.
-        by: the operations of the draw; None: `OPERATIONS`.
+        by: the operations of the draw.
 
     Returns:
         `[B]` int32.
@@ -148,7 +148,7 @@ def sample(
         bits = backend.row_bits(seeds, numbers, words)
         return sampling.gumbel(bits, log_probs.dtype, ops)
 
-    return sampling.draw(log_probs, how, noise, by or OPERATIONS)
+    return sampling.draw(log_probs, how, noise, by)
 
 
 def generate(
@@ -307,10 +307,6 @@ def forbidden_tokens(value: Any, vocabulary_size: int) -> Tensor:
     message = f"`forbidden_ids` must leave some of the {vocabulary_size} tokens. Received: all"
     checks.require(count < vocabulary_size, message, count)
     return tokens
-
-
-def _only(chosen: Tensor, values: Tensor) -> Tensor:
-    return ops.where(chosen, values, -math.inf)
 
 
 def _row(value: Any, dtype: Any) -> Tensor:

@@ -124,8 +124,25 @@ class Operations(NamedTuple):
     greatest: Callable
 
 
+def _greatest(scores: np.ndarray, count: int) -> np.ndarray:
+    """Returns the greatest `count` values of `[B, V]`, the greatest first."""
+    negative = -scores
+    if count < scores.shape[-1]:
+        negative = np.partition(negative, count - 1, axis=-1)[:, :count]
+    return -np.sort(negative, axis=-1)
+
+
+NUMPY = Operations(
+    arrays=np,
+    cond=lambda holds, one, other: one() if holds else other(),
+    argmax=lambda scores: scores.argmax(axis=-1).astype(np.int32),
+    greatest=_greatest,
+)
+"""NumPy's."""
+
+
 def draw(
-    scores: Any, how: Sampling, noise: Callable[[], Any], by: Operations | None = None
+    scores: Any, how: Sampling, noise: Callable[[], Any], by: Operations = NUMPY
 ) -> Any:
     """Draws a token for each row: the place of the largest of filtered scores plus Gumbel noise.
 
@@ -133,12 +150,11 @@ def draw(
         scores: `[B, V]`, log-probabilities; minus infinity for what is never drawn.
         how: how to choose.
         noise: returns the noise of the draw, `[B, V]`.
-        by: the operations; None: NumPy's.
+        by: the operations.
 
     Returns:
         int32 `[B]`; of equal scores the first.
     """
-    by = by or NUMPY
     arrays = by.arrays
     temperature = how.temperature[:, None]
     random = temperature > 0
@@ -155,7 +171,7 @@ def draw(
         return by.cond(arrays.any(random), drawn, lambda: by.argmax(scores))
 
 
-def filtered(scores: Any, top_k: Any, top_p: Any, by: Operations | None = None) -> Any:
+def filtered(scores: Any, top_k: Any, top_p: Any, by: Operations = NUMPY) -> Any:
     """Returns scores with minus infinity in place of those that are not chosen from.
 
     It keeps the `top_k` greatest; of these the fewest whose softmax has at least the sum `top_p`
@@ -165,9 +181,8 @@ def filtered(scores: Any, top_k: Any, top_p: Any, by: Operations | None = None) 
         scores: `[B, V]`.
         top_k: `[B]`, at least 1.
         top_p: `[B]`, in (0, 1].
-        by: the operations; None: NumPy's.
+        by: the operations.
     """
-    by = by or NUMPY
     arrays = by.arrays
     size = arrays.shape(scores)[-1]
     narrows = (top_k < size) | (top_p < 1)
@@ -189,23 +204,6 @@ def filtered(scores: Any, top_k: Any, top_p: Any, by: Operations | None = None) 
 
     # Sorting a large vocabulary takes longer than the rest of a draw.
     return by.cond(arrays.any(narrows), narrowed, lambda: scores)
-
-
-def _greatest(scores: np.ndarray, count: int) -> np.ndarray:
-    """Returns the greatest `count` values of `[B, V]`, the greatest first."""
-    negative = -scores
-    if count < scores.shape[-1]:
-        negative = np.partition(negative, count - 1, axis=-1)[:, :count]
-    return -np.sort(negative, axis=-1)
-
-
-NUMPY = Operations(
-    arrays=np,
-    cond=lambda holds, one, other: one() if holds else other(),
-    argmax=lambda scores: scores.argmax(axis=-1).astype(np.int32),
-    greatest=_greatest,
-)
-"""NumPy's."""
 
 
 def likeliest(
