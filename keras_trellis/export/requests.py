@@ -70,10 +70,11 @@ class Vocabulary:
         """Returns how to continue each row."""
         given = self._rows(rows, *_SAMPLING, "max_length", "alternatives")
         given |= self._rows(rows, "stop_ids") | self._rows(rows, "stop")
+        top_k = given["top_k"]
         return Settings(
             sampling=Sampling(
                 temperature=given["temperature"],
-                top_k=self._top_k(given),
+                top_k=tf.where(top_k == 0, self.size, tf.minimum(top_k, self.size)),
                 top_p=given["top_p"],
                 seed=rows["seed"],
             ),
@@ -95,10 +96,6 @@ class Vocabulary:
             expected = f"texts of at most {MOST_STOP_BYTES} bytes"
             return Check(name, value, short, expected, shows_value=False)
         return Check(name, value, *requirement(name, value, self.size))
-
-    def _top_k(self, given: Tensors) -> tf.Tensor:
-        top_k = given["top_k"]
-        return tf.where(top_k == 0, self.size, tf.minimum(top_k, self.size))
 
     def _forbidden(self, ids: tf.Tensor) -> tf.Tensor:
         """Returns the ids that `generation.generate` must not write, `[B, F]`."""

@@ -142,15 +142,10 @@ _CHUNKS = {"graph": Chunk, "host": HostedChunk}
 
 
 def _write_saved_model(chunk: Chunk, batch_size: int | None, path: str) -> None:
-    function = chunk.function(batch_size)
-    _save(chunk, function, path)
-
-
-def _save(chunk: Chunk, function: Any, path: str) -> None:
     # In a SavedModel of a tf.Module that holds the model LiteRT reads other weights.
     archive = keras.export.ExportArchive()
     archive.track(chunk.streamed.model)
-    archive.add_endpoint(_SIGNATURE, function)
+    archive.add_endpoint(_SIGNATURE, chunk.function(batch_size))
     archive.write_out(path, verbose=False)
 
 
@@ -173,9 +168,8 @@ def _check_precision(form: str, chunk: Chunk) -> None:
 def _write_litert(chunk: Chunk, batch_size: int | None, path: str) -> None:
     _check_precision("litert", chunk)
     # Without SELECT_TF_OPS it has its own operations alone.
-    function = chunk.function(batch_size or 1)
     with tempfile.TemporaryDirectory() as folder:
-        _save(chunk, function, folder)
+        _write_saved_model(chunk, batch_size or 1, folder)
         converter = tf.lite.TFLiteConverter.from_saved_model(folder)
         try:
             content = converter.convert()

@@ -254,17 +254,3 @@ LAYERS: dict[type, Callable[..., Rule]] = {
     TrellisLM: Language,
 }
 """The recurrent layers of Keras, and models over a layer that streams."""
-
-
-def streams(layer: Any) -> bool:
-    """Returns whether a layer has the protocol."""
-    return _has(layer, "get_initial_cache", "stream")
-
-
-def has_lines(layer: Any) -> bool:
-    """Returns whether a layer declares what it reads of its past."""
-    return _has(layer, "delay_lines", "advance")
-
-
-def _has(layer: Any, *names: str) -> bool:
-    return all(hasattr(layer, name) for name in names)

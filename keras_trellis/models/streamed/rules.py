@@ -93,9 +93,9 @@ def _maker(layer: Any, args: tuple[Any, ...]) -> Callable[..., Rule]:
         raise NotStreamableError("must get its input as the first argument of its call")
     if type(layer) in LAYERS:
         return LAYERS[type(layer)]
-    if recurrent.streams(layer):
+    if hasattr(layer, "get_initial_cache") and hasattr(layer, "stream"):
         return recurrent.Cached
-    if recurrent.has_lines(layer):
+    if hasattr(layer, "delay_lines") and hasattr(layer, "advance"):
         return recurrent.Lined
     raise NotStreamableError(UNKNOWN)
 
