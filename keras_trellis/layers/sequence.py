@@ -171,8 +171,9 @@ class SequenceLayer(Stateful, keras.layers.Layer):
                 mask = ops.flip(mask, axis=1)
         num_outputs = count_outputs(sequences, discard) if self.return_sequences else 1
         if self.stateful:
-            begun = initial is not None
-            cache = self.cache_of_state(initial) if begun else self._past.read()
+            cache = self._past.read()
+            if initial is not None:
+                cache = self.cache_of_state(initial)
             outputs, cache = self.run_chunk(sequences, cache, mask, training)
             self._past.write(cache)
             outputs = last_steps(outputs, num_outputs)
