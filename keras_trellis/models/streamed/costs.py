@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 import re
 from typing import Any
@@ -13,9 +14,11 @@ from keras_trellis.backend import current as backend
 from keras_trellis.layers.equilibrium import EquilibriumTrellisLayer
 from keras_trellis.layers.recurrent import RecurrentLayer
 from keras_trellis.layers.trellis_base import TrellisBase
+from keras_trellis.models import passes
 from keras_trellis.models.classifier import TrellisClassifier
+from keras_trellis.models.language_model import TrellisLM
 from keras_trellis.models.streamed.plan import Node, Plan
-from keras_trellis.models.streamed.recurrent import Cached, Language, Lined
+from keras_trellis.models.streamed.recurrent import Cached, Lined
 from keras_trellis.models.streamed.rule import Signal
 from keras_trellis.recurrent.tensorized import TensorizedLSTM
 
@@ -70,12 +73,11 @@ def _rate(node: Node, plan: Plan) -> float:
 
 
 def _products(node: Node) -> int:
-    """Returns the multiply-adds of a call; a step of a head, and of a user's layer, is traced."""
+    """Returns the multiply-adds of a call; a step of a layer of a user's own is traced."""
     rule = node.rule
     known = multiply_adds(rule.layer)
     is_ours = type(rule.layer).__module__.startswith("keras_trellis.")
-    is_traced = type(rule) is Language or not is_ours
-    if not (is_traced and type(rule) in (Cached, Lined, Language)):
+    if is_ours or type(rule) not in (Cached, Lined):
         return known
 
     def step(signal: Any) -> Any:
@@ -101,6 +103,10 @@ def multiply_adds(layer: Any) -> int:
         return 0
     if isinstance(layer, (RecurrentLayer, TrellisClassifier)):
         return sum(map(multiply_adds, layer.layers))
+    if isinstance(layer, TrellisLM):
+        outputs = ops.zeros([1, 1, layer.trellis.output_units], layer.compute_dtype)
+        head = backend.multiply_adds(functools.partial(passes.logits, layer), outputs)
+        return head + multiply_adds(layer.trellis)
     if isinstance(layer, TrellisBase) and not _is_stack(layer):
         return _trellis(layer)
     weights = getattr(layer, "weights", [])  # an operation has none
