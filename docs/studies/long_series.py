@@ -92,7 +92,8 @@ def measure(name: str, rate: float, seed: int, steps: int | None) -> dict[str, A
 def main(argv: Sequence[str]) -> None:
     """Trains each layer with each rate and seed; prints and keeps the rows."""
     del argv
-    steps = [*map(int, FLAGS.steps)] or [None] * len(FLAGS.seeds)
+    none: list[int | None] = [None] * len(FLAGS.seeds)
+    steps = [*map(int, FLAGS.steps)] or none
     trainings = [*zip(map(int, FLAGS.seeds), steps, strict=True)]
     for name in FLAGS.layers:
         by_rate = [

@@ -15,6 +15,7 @@ from jax import numpy as jnp
 
 from keras_trellis.backend.jax_fixed_point import fixed_point as fixed_point
 from keras_trellis.backend.jax_random import dropout_mask as dropout_mask
+from keras_trellis.backend.jax_random import row_bits as row_bits
 from keras_trellis.backend.shared import *  # noqa: F403
 from keras_trellis.types import Tensor
 
@@ -319,42 +320,6 @@ def verified(tensor: Tensor, holds: Any, message: str, *data: Any) -> Any:
 def next_seed(seed_generator: keras.random.SeedGenerator) -> Tensor:
     """Advances the generator and returns a seed, int32 `[2]`."""
     return jnp.asarray(seed_generator.next()).astype("int32")
-
-
-def row_seeds(number: int | None, rows: int) -> Tensor:
-    """Returns one key a row, `[B]`.
-
-    Args:
-        number: any integer, of which 64 bits count; None: drawn at random.
-        rows: B.
-    """
-    if number is None:
-        low, high = keras.random.randint([2], 0, 2**31 - 1)
-    else:
-        mask = 2**32 - 1
-        low = number & mask
-        high = number >> 32 & mask
-    words = [jnp.asarray(word, "uint32") for word in (high, low)]
-    # By name, so that a seed means the same whatever JAX's default generator is.
-    key = jax.random.wrap_key_data(jnp.stack(words), impl="threefry2x32")
-    fold_in_rows = jax.vmap(jax.random.fold_in, (None, 0))
-    return fold_in_rows(key, jnp.arange(rows))
-
-
-def row_bits(seeds: Tensor, numbers: Tensor, count: int) -> Tensor:
-    """Returns uniform uint32 numbers `[B, count]`; a row's depend on its seed and number alone.
-
-    Args:
-        seeds: from `row_seeds`.
-        numbers: integers `[B]`.
-        count: how many to draw for each row.
-    """
-
-    def bits(seed: Tensor, number: Tensor) -> Tensor:
-        key = jax.random.fold_in(seed, number)
-        return jax.random.bits(key, (count,), "uint32")
-
-    return jax.vmap(bits)(seeds, numbers)
 
 
 class Buffers:

@@ -1,7 +1,4 @@
-"""Random bits on JAX that are TensorFlow's: Philox 4x32-10 of a seed and a place.
-
-Source: Salmon, Moraes, Dror, Shaw, "Parallel random numbers: as easy as 1, 2, 3", SC 2011.
-"""
+"""Random bits on JAX that are TensorFlow's: `formats.philox` of a seed and a place."""
 
 from __future__ import annotations
 
@@ -14,15 +11,10 @@ import jax
 import numpy as np
 from jax import numpy as jnp
 
+from keras_trellis.formats import philox
 from keras_trellis.types import Tensor
 
 Words: TypeAlias = tuple[Tensor, ...]
-
-_ROUNDS = 10
-_MULTIPLIERS = 0xD2511F53, 0xCD9E8D57
-_INCREMENTS = np.array([0x9E3779B9, 0xBB67AE85], "uint32")
-# With this key TensorFlow makes a key and the first counter of a seed.
-_SEED_KEY = np.array([0x3EC8F720, 0x02461E29], "uint32")
 
 
 def stream_seed(seed: Tensor, name: str) -> Tensor:
@@ -52,28 +44,28 @@ def uniform_bits(shape: Sequence[int], seed: Tensor) -> Tensor:
         shape: the result's shape, of less than 2**34 numbers.
         seed: int32 `[2]`.
     """
-    seed = jnp.asarray(seed, "int32")
+    seed = jnp.asarray(seed, "int32")[:, None]
     low, high = seed.astype("uint32"), (seed >> 31).astype("uint32")  # of 64 bits each
-    words = _philox((low[0], high[0], low[1], high[1]), _SEED_KEY)
-    count = math.prod(shape)
-    places = jnp.arange(-(-count // 4), dtype="uint32")
-    others = [jnp.broadcast_to(word, places.shape) for word in (0, *words[2:])]
-    counters = (places, *(other.astype("uint32") for other in others))
-    blocks = jnp.stack(_philox(counters, jnp.stack(words[:2])), axis=-1)
-    return blocks.reshape(-1)[:count].reshape(shape)
+    words = low[0], high[0], low[1], high[1]
+    return philox.seeded(words, math.prod(shape), jnp, _philox).reshape(shape)
 
 
-def _philox(counters: Words, key: Any) -> Words:
-    """Returns the four words of the block of each counter, of four words, and a key `[2]`."""
+def row_bits(seeds: Tensor, numbers: Tensor, count: int) -> Tensor:
+    """Returns uniform uint32 numbers `[B, count]`; see TensorFlow's."""
+    *key, row = seeds.astype("uint32").T[..., None]
+    number = numbers.astype("uint32")[:, None]
+    others = row, number, jnp.zeros_like(number)
+    return philox.stream(key, others, count, jnp, _philox)
+
+
+def _philox(counters: Words, key: Words) -> Words:
+    """Returns the four words of the block of each counter, of four words, and a key of two."""
 
     # A loop: without one, XLA computes most of each round again in the next.
-    def turn(_: Any, state: tuple[Words, Tensor]) -> tuple[Words, Tensor]:
-        (first, second, third, fourth), key = state
-        (high_0, low_0), (high_1, low_1) = map(_product, (first, third), _MULTIPLIERS)
-        mixed = high_1 ^ second ^ key[0], low_1, high_0 ^ fourth ^ key[1], low_0
-        return mixed, key + _INCREMENTS
+    def turn(_: Any, state: tuple[Words, Words]) -> tuple[Words, Words]:
+        return philox.turned(*state, _product)
 
-    words, _ = jax.lax.fori_loop(0, _ROUNDS, turn, (counters, jnp.asarray(key)))
+    words, _ = jax.lax.fori_loop(0, philox.ROUNDS, turn, (counters, key))
     return words
 
 

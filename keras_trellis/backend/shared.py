@@ -44,6 +44,11 @@ def with_sizes(tensor: Any, sizes: Any) -> Any:
     return tensor
 
 
+def random_words() -> Any:
+    """Returns two random words, int32 `[2]`."""
+    return keras.random.randint([2], 0, 2**31 - 1)
+
+
 class Trackable:
     """What an object with variables of its own derives from."""
 

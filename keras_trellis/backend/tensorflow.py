@@ -20,6 +20,7 @@ from keras_trellis.types import Number, Tensor
 NAME = "tensorflow"
 
 _GENERATOR = "philox"
+ONNX_OPSET = 18
 
 Shape: TypeAlias = Sequence[Number] | Tensor
 
@@ -496,41 +497,38 @@ def uniform_bits(shape: Shape, seed: Tensor) -> Tensor:
     )
 
 
-def row_seeds(number: int | None, rows: Number) -> Tensor:
-    """Returns one seed a row, int64 `[B, 2]`: the number, and the row's own.
-
-    Args:
-        number: any integer, of which 64 bits count; None: drawn at random.
-        rows: B.
-    """
-    if number is None:
-        seed = tf.random.uniform([], maxval=tf.int64.max, dtype=tf.int64)
-    else:
-        bits = number & (2**64 - 1)
-        seed = np.array(bits, np.uint64).astype(np.int64)
-    count = tf.cast(rows, tf.int64)
-    row_numbers = tf.range(count)
-    seeds = tf.fill(tf.shape(row_numbers), seed)
-    return tf.stack([seeds, row_numbers], axis=-1)
+def random_words() -> Tensor:
+    """Returns two random words, int32 `[2]`."""
+    return tf.random.uniform([2], maxval=tf.int32.max, dtype=tf.int32)
 
 
 def row_bits(seeds: Tensor, numbers: Tensor, count: Number) -> Tensor:
-    """Returns uniform uint32 numbers `[B, count]`; a row's depend on its seed and number alone.
+    """Returns uniform uint32 numbers `[B, count]`, as `formats.philox.bits`.
 
     Args:
-        seeds: from `row_seeds`.
-        numbers: integers `[B]`.
+        seeds: int32 `[B, 3]`, the words of a row's seed, the lower one first, and the row.
+        numbers: int32 `[B]`.
         count: how many to draw for each row.
     """
 
     def bits(row: tuple[Tensor, Tensor]) -> Tensor:
-        seed, number = row
-        return uniform_bits([count], fold_in(seed, number))
+        key, counter = row
+        return tf.raw_ops.StatelessRandomUniformFullIntV2(
+            shape=[count],
+            key=key,
+            counter=counter,
+            alg=tf.random.Algorithm.PHILOX.value,
+            dtype=tf.uint32,
+        )
 
+    # TensorFlow counts up from two words of 64 bits, the lower one first.
+    zeros = tf.zeros_like(numbers)
+    counters = tf.stack([zeros, seeds[:, 2], numbers, zeros], axis=-1)
+    counters = tf.bitcast(tf.reshape(counters, [-1, 2, 2]), tf.uint64)
+    keys = tf.bitcast(seeds[:, None, :2], tf.uint64)
     known = count if isinstance(count, int) else None
     spec = tf.TensorSpec([known], tf.uint32)
-    rows = (seeds, tf.cast(numbers, seeds.dtype))
-    return tf.map_fn(bits, rows, fn_output_signature=spec)
+    return tf.map_fn(bits, (keys, counters), fn_output_signature=spec)
 
 
 class Buffers:
@@ -584,3 +582,65 @@ class Buffers:
 
 def _flat(entries: Tensor) -> Tensor:
     return tf.reshape(entries, tf.concat([[-1], tf.shape(entries)[2:]], 0))
+
+
+def onnx_model(
+    call: Callable[..., Mapping[str, Tensor]], specs: Sequence[tf.TensorSpec]
+) -> Any:
+    """Returns a function as an ONNX model, by tf2onnx.
+
+    Args:
+        call: from tensors to tensors by name. In ONNX no output has the name of an input: one that
+            has gets "next_" before it.
+        specs: of the inputs, with their names.
+
+    Raises:
+        Exception: whatever the converter raises, or the check of what it returns.
+    """
+    import onnx
+    import tf2onnx
+
+    taken = {spec.name for spec in specs}
+
+    def named(*values: Tensor) -> dict[str, Tensor]:
+        return {
+            f"next_{name}" if name in taken else name: tf.identity(value)
+            for name, value in call(*values).items()
+        }
+
+    function = tf.function(named, input_signature=specs, autograph=False)
+    model, _ = tf2onnx.convert.from_function(
+        function,
+        input_signature=specs,
+        opset=ONNX_OPSET,
+        custom_op_handlers={"Erfc": (_erfc, [])},
+    )
+    _hold_constants(model.graph, function.get_concrete_function())
+    onnx.checker.check_model(model)  # the converter leaves in what it does not know
+    return model
+
+
+def _erfc(context: Any, node: Any, name: str, args: Any) -> None:
+    """Writes 1 - erf(x) for TensorFlow's Erfc, which a GELU becomes and ONNX does not have."""
+    node.type = "Erf"
+    one = context.make_const(f"{name}__one", np.array(1, np.float32))
+    (output,) = node.output
+    result = context.make_node("Sub", [one.output[0], output], name=f"{name}__erfc")
+    others = [other for other in context.get_nodes() if other is not result]
+    context.replace_all_inputs(output, result.output[0], ops=others)
+
+
+def _hold_constants(graph: Any, function: Any) -> None:
+    """Puts the tensors of layers that are no variables into an ONNX graph, which asks for them."""
+    from onnx import numpy_helper
+
+    values = function.captured_inputs
+    first = len(function.inputs) - len(values)
+    names = [tensor.name for tensor in function.inputs[first:]]
+    captured = dict(zip(names, values, strict=True))
+    asked = [tensor for tensor in graph.input if tensor.name in captured]
+    for tensor in asked:
+        value = captured[tensor.name].numpy()
+        constant = numpy_helper.from_array(value, tensor.name)
+        graph.initializer.append(constant)
+        graph.input.remove(tensor)

@@ -13,6 +13,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from keras_trellis.backend.direct import *  # noqa: F403
 from keras_trellis.backend.shared import *  # noqa: F403
+from keras_trellis.formats import philox
 from keras_trellis.types import Tensor
 
 NAME = "torch"
@@ -227,39 +228,12 @@ def _text(value: Any) -> str:
     return str(value)
 
 
-def row_seeds(number: int | None, rows: int) -> Tensor:
-    """Returns one seed a row, int64 `[B, 2]`: the number, and the row's own.
-
-    Args:
-        number: any integer, of which 64 bits count; None: drawn at random.
-        rows: B.
-    """
-    if number is None:
-        low, high = ops.convert_to_numpy(keras.random.randint([2], 0, 2**31 - 1))
-        number = int(high) << 32 | int(low)
-    bits = np.array(number & (2**64 - 1), np.uint64)
-    seed = int(bits.astype(np.int64))
-    return torch.tensor([[seed, row] for row in range(rows)])
-
-
 def row_bits(seeds: Tensor, numbers: Tensor, count: int) -> Tensor:
-    """Returns uniform numbers of 32 bits, int64 `[B, count]`.
-
-    Those of a row depend on its seed and number alone.
-
-    Args:
-        seeds: from `row_seeds`.
-        numbers: integers `[B]`.
-        count: how many to draw for each row.
-    """
-    bits = []
-    pairs = zip(seeds.tolist(), numbers.tolist(), strict=True)
-    for (seed, row), number in pairs:
-        entropy = [seed & (2**64 - 1), row, number]
-        sequence = np.random.SeedSequence(entropy)
-        generator = np.random.Generator(np.random.Philox(sequence))
-        bits.append(generator.integers(2**32, size=count))
-    return ops.convert_to_tensor(np.stack(bits), dtype="int64")
+    """Returns uniform numbers of 32 bits, int64 `[B, count]`; see TensorFlow's."""
+    seeds, numbers = map(ops.convert_to_numpy, (seeds, numbers))
+    keys = np.ascontiguousarray(seeds[:, :2]).view(np.int64)
+    bits = philox.bits(keys, numbers, count, seeds[:, 2])
+    return ops.convert_to_tensor(bits, dtype="int64")
 
 
 def next_seed(

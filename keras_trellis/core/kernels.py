@@ -22,10 +22,11 @@ _KINDS = {
 }
 _PREFIXES = ("kernel", "recurrent", "bias")
 
-RESTRAINTS = tuple(
-    f"{prefix}_{kind}" for kind in ("regularizer", "constraint") for prefix in _PREFIXES
-)
-"""The arguments that act in training alone."""
+ARGUMENTS = tuple(f"{prefix}_{kind}" for kind in _KINDS for prefix in _PREFIXES)
+"""The arguments of a `WeightArguments`."""
+
+RESTRAINTS = ARGUMENTS[len(_PREFIXES) :]
+"""Those that act in training alone."""
 
 
 class WeightArguments(keras.layers.Layer):

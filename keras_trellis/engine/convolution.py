@@ -72,13 +72,9 @@ def inject(
         biased=lambda injected: injected if bias is None else add(injected, bias),
         run=run,
     )
-    return addends | _without_input(network, bias)
-
-
-def _without_input(network: Network, bias: Tensor | None) -> Addends:
-    if bias is None or network.inject_every == 1:
-        return {}
-    return {0: bias}
+    if bias is not None and network.inject_every > 1:
+        addends[0] = bias
+    return addends
 
 
 def pays(sequences: Tensor, units: int) -> bool:

@@ -35,7 +35,6 @@ from keras_trellis.export import lowering, saving, versions  # noqa: E402
 from keras_trellis.export.cards import card  # noqa: E402
 from keras_trellis.export.classifier import ClassifierEndpoints  # noqa: E402
 from keras_trellis.export.companions import Companions  # noqa: E402
-from keras_trellis.export.fingerprint import fingerprint  # noqa: E402
 from keras_trellis.export.language_model import LanguageModelEndpoints  # noqa: E402
 from keras_trellis.export.pieces import PieceTokenizer  # noqa: E402
 from keras_trellis.export.standardizer import Standardizer  # noqa: E402
@@ -45,7 +44,12 @@ from keras_trellis.export.tokenizer import (  # noqa: E402
     WordTokenizer,
     check_vocabulary,
 )
-from keras_trellis.export.weights import PRECISIONS, Weights, inference_model  # noqa: E402
+from keras_trellis.export.weights import (  # noqa: E402
+    PRECISIONS,
+    Weights,
+    fingerprint,
+    inference_model,
+)
 from keras_trellis.formats.manifest import NOT_STATED  # noqa: E402
 from keras_trellis.formats.tokenizer import NAME as TOKENIZER  # noqa: E402
 from keras_trellis.models.classifier import TrellisClassifier  # noqa: E402

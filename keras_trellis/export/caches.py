@@ -72,10 +72,8 @@ class CacheFormat:
     @property
     def row_bytes(self) -> int:
         """The bytes of a row's cache."""
-        total = 0
-        for spec in self.specs.values():
-            total += math.prod(spec.shape[1:]) * spec.dtype.size
-        return total
+        specs = self.specs.values()
+        return sum(math.prod(spec.shape[1:]) * spec.dtype.size for spec in specs)
 
     def flatten(self, cache: Any, steps: tf.Tensor) -> Tensors:
         """Returns the tensors of a cache by name.
@@ -111,30 +109,6 @@ class CacheFormat:
                 given[name] = tf.zeros([batch, *example.shape[1:]], example.dtype)
             leaves.append(given[name])
         return tf.nest.pack_sequence_as(self._example, leaves), steps
-
-    def advanced(
-        self,
-        step: Callable[[tf.Tensor, Any], tuple[tf.Tensor, Any]],
-        ids: tf.Tensor,
-        given: Tensors,
-    ) -> Tensors:
-        """Reads one token a row.
-
-        Args:
-            step: from ids `[B]` and a cache to the log-probabilities `[B, V]` of the next token,
-                and the next cache.
-            ids: `[B]`.
-            given: the tensors of the cache in a request.
-
-        Returns:
-            `log_probs` `[B, V]`, and the tensors of the next cache.
-
-        Raises:
-            tf.errors.InvalidArgumentError: see `checked`.
-        """
-        before, steps = self.unflatten(self.checked(given))
-        log_probs, after = step(ids, before)
-        return {"log_probs": log_probs, **self.flatten(after, steps + 1)}
 
     def _named(self, cache: Any, steps: tf.Tensor) -> Tensors:
         tensors = named("cache", cache)

@@ -7,8 +7,10 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from keras_trellis.export import draws, stops
+from keras_trellis.core.convolution import swapped
+from keras_trellis.export import stops
 from keras_trellis.export.tokenizer import Tokenizer, readable
+from keras_trellis.formats.sampling import Sampling
 from keras_trellis.models import generation
 
 
@@ -24,7 +26,7 @@ class Settings(NamedTuple):
         alternatives: how many of the most probable tokens to return in the place of each.
     """
 
-    sampling: draws.Sampling
+    sampling: Sampling
     max_length: tf.Tensor
     forbidden_ids: tf.Tensor
     stop_ids: tf.Tensor
@@ -104,7 +106,7 @@ def continued(
 
     def emit(index: tf.Tensor, log_probs: tf.Tensor, rows: _Rows) -> _Rows:
         scores = log_probs + addends
-        token = draws.draw(scores, settings.sampling, first + index)
+        token = draw(scores, settings.sampling, first + index)
         pieces = tokenizer.decode(rows.token, tf.where(rows.alive, token, -1)[:, None])
         text = tf.cond(
             has_stops,
@@ -134,13 +136,43 @@ def continued(
     rows = emit(tf.constant(0), log_probs, _begun(last))
     loop = (tf.constant(1), rows, cache)
     _, rows, cache = tf.while_loop(unfinished, advance, loop)
-    ids, own, likeliest, best = (_by_row(array.stack()) for array in rows.written)
+    ids, own, likeliest, best = (swapped(array.stack()) for array in rows.written)
     text = tokenizer.decode(last, ids)
     ends = tf.where(rows.text.end >= 0, rows.text.end, tf.int32.max)
     text = readable(tf.strings.substr(text, tf.zeros_like(ends), ends))
     return Continuation(
         ids, rows.lengths, own, likeliest, best, rows.stopped, text, cache
     )
+
+
+def draw(scores: tf.Tensor, how: Sampling, numbers: tf.Tensor) -> tf.Tensor:
+    """Draws a token for each row, as `serving.sampling.draw`.
+
+    Args:
+        scores: `[B, V]`.
+        how: how to choose.
+        numbers: `[B]`, the number of each row's draw.
+    """
+    # A row's seed is its own, so that its place in the batch counts for nothing.
+    seeds = tf.pad(tf.bitcast(how.seed, tf.int32), [[0, 0], [0, 1]])
+    return generation.sample(
+        scores,
+        seeds,
+        numbers,
+        temperature=how.temperature,
+        top_k=how.top_k,
+        top_p=how.top_p,
+        by=_OPERATIONS,
+    )
+
+
+def _greatest(scores: tf.Tensor, count: tf.Tensor) -> tf.Tensor:
+    """Returns no more of the scores, in their order, than are chosen from."""
+    ordered, _ = tf.math.top_k(scores, count)
+    return ordered
+
+
+_OPERATIONS = generation.OPERATIONS._replace(greatest=_greatest)
 
 
 def _begun(last: tf.Tensor) -> _Rows:
@@ -185,8 +217,3 @@ def _at_token(
         tf.where(asked, likeliest, -1),
         tf.where(asked, best, 0),
     )
-
-
-def _by_row(steps: tf.Tensor) -> tf.Tensor:
-    """Returns `[N, B, ...]` as `[B, N, ...]`."""
-    return tf.transpose(steps, [1, 0, *range(2, len(steps.shape))])

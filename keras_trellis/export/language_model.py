@@ -224,7 +224,9 @@ class LanguageModelEndpoints:
             `log_probs` `[B, V]` of the next token, and the new cache.
         """
         ids = self._vocabulary.ids(ids)
-        return self.cache.advanced(self._reader.step, ids, cache)
+        before, steps = self.cache.unflatten(self.cache.checked(cache))
+        log_probs, after = self._reader.step(ids, before)
+        return {"log_probs": log_probs, **self.cache.flatten(after, steps + 1)}
 
     def generate(
         self,

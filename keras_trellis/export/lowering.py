@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import importlib
 import logging
-import types
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -19,6 +18,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow as tf
 
+from keras_trellis.backend.tensorflow import onnx_model
 from keras_trellis.export import onnx_weights
 from keras_trellis.export.caches import CacheFormat
 from keras_trellis.export.checks import Tensors
@@ -26,8 +26,6 @@ from keras_trellis.formats import telemetry
 from keras_trellis.formats.limits import CHUNK
 from keras_trellis.formats.names import NEXT
 from keras_trellis.models import passes
-
-OPSET = 18
 
 
 class LoweringError(Exception):
@@ -76,17 +74,9 @@ def language_model(model: Any, cache: CacheFormat) -> dict[str, Function]:
         model: the model, as `inference_model` returns it.
         cache: its cache in requests, without a fingerprint.
     """
-    own = _Calls(model, cache)
-    portable = _Calls(
-        types.SimpleNamespace(
-            embedding=model.embedding,
-            head=model.head,
-            trellis=_Portable(model.trellis),
-            vocabulary_size=model.vocabulary_size,
-            untrained_input_id=model.untrained_input_id,
-        ),
-        cache,
-    )
+    stream = model.trellis.stream
+    own = _Calls(model, cache, stream)
+    portable = _Calls(model, cache, getattr(model.trellis, "portable_stream", stream))
     rows = [3, CHUNK]
     ids = np.arange(3 * CHUNK, dtype=np.int32).reshape(rows) % model.vocabulary_size
     mask = np.arange(CHUNK) < np.array([[CHUNK], [2], [1]])
@@ -120,13 +110,15 @@ class _Calls:
     """The calls of a language model that are written, without checks.
 
     Args:
-        model: the model, or what has its parts.
+        model: the model.
         cache: see `language_model`.
+        stream: of its layer.
     """
 
-    def __init__(self, model: Any, cache: CacheFormat) -> None:
+    def __init__(self, model: Any, cache: CacheFormat, stream: Callable) -> None:
         self._model = model
         self._cache = cache
+        self._stream = stream
 
     def step(self, ids: tf.Tensor, **given: tf.Tensor) -> Tensors:
         """Reads one token a row, `[B]`."""
@@ -139,7 +131,8 @@ class _Calls:
 
     def _read(self, ids: tf.Tensor, mask: tf.Tensor | None, given: Tensors) -> Tensors:
         before, steps = self._cache.unflatten(given)
-        outputs, after = passes.stream(self._model, ids, before, mask)
+        words = passes.embed(self._model, ids)
+        outputs, after = self._stream(words, before, mask)
         count: Any = 1
         if mask is not None:
             count = tf.reduce_sum(tf.cast(mask, tf.int32), axis=1)
@@ -170,13 +163,6 @@ def _tensors(arrays: Mapping[str, np.ndarray]) -> Tensors:
     return {name: tf.constant(value) for name, value in arrays.items()}
 
 
-class _Portable:
-    """A sequence layer whose `stream` is its `portable_stream`, if it has one."""
-
-    def __init__(self, layer: Any) -> None:
-        self.stream = getattr(layer, "portable_stream", layer.stream)
-
-
 def write(
     functions: Mapping[str, Function], folder: Path, scales: Sequence[np.ndarray] = ()
 ) -> list[str]:
@@ -205,42 +191,17 @@ def write(
 
 def _converted(name: str, function: Function) -> Any:
     """Returns a function as an ONNX model."""
-    import tf2onnx
 
-    specs = list(function.specs.values())
+    def call(*values: tf.Tensor) -> Tensors:
+        return function.call(**dict(zip(function.specs, values, strict=True)))
 
-    def flat(*values: tf.Tensor) -> Tensors:
-        outputs = function.call(**dict(zip(function.specs, values, strict=True)))
-        # In ONNX no output has the name of an input.
-        return {
-            f"{NEXT}{key}" if key in function.specs else key: tf.identity(value)
-            for key, value in outputs.items()
-        }
-
-    graph = tf.function(flat, input_signature=specs, autograph=False)
     try:
         with _quiet():
-            model, _ = tf2onnx.convert.from_function(
-                graph,
-                input_signature=specs,
-                opset=OPSET,
-                custom_op_handlers={"Erfc": (_erfc, [])},
-            )
+            return onnx_model(call, list(function.specs.values()))
     except Exception as error:
         raise LoweringError(
             f"its `{name}` cannot be converted: {_line(error)}"
         ) from error
-    return model
-
-
-def _erfc(context: Any, node: Any, name: str, args: Any) -> None:
-    """Writes 1 - erf(x) for TensorFlow's Erfc, which a GELU becomes and ONNX does not have."""
-    node.type = "Erf"
-    one = context.make_const(f"{name}__one", np.array(1, np.float32))
-    (output,) = node.output
-    result = context.make_node("Sub", [one.output[0], output], name=f"{name}__erfc")
-    others = [other for other in context.get_nodes() if other is not result]
-    context.replace_all_inputs(output, result.output[0], ops=others)
 
 
 def _compare(name: str, function: Function, path: Path) -> None:

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 
 from keras_trellis.backend.tensorflow import with_static_shape
+from keras_trellis.core.convolution import swapped
 from keras_trellis.export.tokenizer import Encoded, Tokenizer
 from keras_trellis.export.weights import Weights
 from keras_trellis.models import passes
@@ -158,7 +159,7 @@ class Reader:
                 targets = tf.gather(padded, places, axis=1)
                 judged = judge(outputs, targets, places < ends)
                 pairs = zip(written, judged, strict=True)
-                written = [array.write(index, _swapped(each)) for array, each in pairs]
+                written = [array.write(index, swapped(each)) for array, each in pairs]
             return index + 1, after, outputs[:, -1], written
 
         rows = tf.shape(ids)[0]
@@ -173,7 +174,7 @@ class Reader:
         _, cache, features, arrays = tf.while_loop(unfinished, advance, loop)
         results = []
         for array in arrays:
-            steps = _swapped(array.concat())
+            steps = swapped(array.concat())
             nothing = tf.zeros_like(steps[:, :1])
             results.append(tf.concat([nothing, steps], axis=1)[:, :time])
         return results, features, cache
@@ -253,12 +254,6 @@ def total(nll: tf.Tensor) -> tf.Tensor:
 
 def _per_token(dtype: tf.DType, *sizes: int | None) -> tf.TensorSpec:
     return tf.TensorSpec([None, None, *sizes], dtype)
-
-
-def _swapped(steps: tf.Tensor) -> tf.Tensor:
-    """Returns `[B, n, ...]` as `[n, B, ...]`, or the other way round."""
-    others = range(2, len(steps.shape))
-    return tf.transpose(steps, [1, 0, *others])
 
 
 def _any_batch(value: tf.Tensor) -> tf.TensorSpec:

@@ -6,14 +6,12 @@ import tensorflow as tf
 
 from keras_trellis.export.checks import Check, Tensors, all_checked, checked
 from keras_trellis.export.continuation import Settings
-from keras_trellis.export.draws import Sampling
 from keras_trellis.export.reading import valid
-from keras_trellis.export.tokenizer import UNKNOWN
 from keras_trellis.formats.limits import (
-    MOST_ALTERNATIVES,
     MOST_STOP_BYTES,
     MOST_TOKENS,
 )
+from keras_trellis.formats.sampling import Sampling, requirement
 from keras_trellis.models import generation
 
 _SAMPLING = ("temperature", "top_k", "top_p")
@@ -72,10 +70,11 @@ class Vocabulary:
         """Returns how to continue each row."""
         given = self._rows(rows, *_SAMPLING, "max_length", "alternatives")
         given |= self._rows(rows, "stop_ids") | self._rows(rows, "stop")
+        top_k = given["top_k"]
         return Settings(
             sampling=Sampling(
                 temperature=given["temperature"],
-                top_k=self._top_k(given),
+                top_k=tf.where(top_k == 0, self.size, tf.minimum(top_k, self.size)),
                 top_p=given["top_p"],
                 seed=rows["seed"],
             ),
@@ -92,37 +91,15 @@ class Vocabulary:
         return dict(zip(names, all_checked(checks), strict=True))
 
     def _check(self, name: str, value: tf.Tensor) -> Check:
-        if name == "temperature":
-            hot = tf.math.is_finite(value) & (value >= 0)
-            return Check(name, value, hot, "a number of at least 0")
-        if name == "top_k":
-            return Check(name, value, value >= 0, "at least 0 (0: all tokens)")
-        if name == "top_p":
-            return Check(name, value, (value > 0) & (value <= 1), "in (0, 1]")
-        if name == "max_length":
-            fits = (value >= 1) & (value <= MOST_TOKENS)
-            return Check(name, value, fits, f"from 1 to {MOST_TOKENS}")
-        if name == "alternatives":
-            fits = (value >= 0) & (value <= MOST_ALTERNATIVES)
-            return Check(name, value, fits, f"from 0 to {MOST_ALTERNATIVES}")
         if name == "stop":
             short = tf.strings.length(value) <= MOST_STOP_BYTES
             expected = f"texts of at most {MOST_STOP_BYTES} bytes"
             return Check(name, value, short, expected, shows_value=False)
-        known = (value >= -1) & (value < self.size)  # stop_ids
-        return Check(name, value, known, f"-1 (none) or in [0, {self.size})")
-
-    def _top_k(self, given: Tensors) -> tf.Tensor:
-        top_k = given["top_k"]
-        return tf.where(top_k == 0, self.size, tf.minimum(top_k, self.size))
+        return Check(name, value, *requirement(name, value, self.size))
 
     def _forbidden(self, ids: tf.Tensor) -> tf.Tensor:
         """Returns the ids that `generation.generate` must not write, `[B, F]`."""
-        expected = (
-            f"{UNKNOWN_ID} ({UNKNOWN}), {_NOTHING} (nothing) or in [0, {self.size})"
-        )
-        known = (ids >= _NOTHING) & (ids < self.size)
-        ids = checked("forbidden_ids", ids, known, expected)
+        (ids,) = all_checked([self._check("forbidden_ids", ids)])
         ids = tf.where(ids == UNKNOWN_ID, self._unknown_id, ids)
         nothing = tf.zeros([tf.shape(ids)[0], self.size])
         free = generation.penalties(ids, nothing) == 0

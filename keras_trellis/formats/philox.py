@@ -1,109 +1,103 @@
 """Random numbers that depend on a seed, a number and a place alone: Philox 4x32-10.
 
 Source: Salmon, Moraes, Dror, Shaw, "Parallel random numbers: as easy as 1, 2, 3", SC 2011.
+
+NumPy computes them here. With other arrays `philox` is another function, made of `turned`.
 """
 
 from __future__ import annotations
 
-import sys
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
-_ROUNDS = 10
-_MULTIPLIERS = np.array([0xD2511F53, 0xCD9E8D57], np.uint64)
-_INCREMENTS = np.array([0x9E3779B9, 0xBB67AE85], np.uint32)
-_WORDS = 4  # of a block
+ROUNDS = 10
+_MULTIPLIERS = 0xD2511F53, 0xCD9E8D57
+_INCREMENTS = np.uint32(0x9E3779B9), np.uint32(0xBB67AE85)
 # With this key TensorFlow makes a key and the first counter of a seed.
-_SEED_KEY = np.array([0x3EC8F720, 0x02461E29], np.uint32)
-# Where the halves of a product stand, read as two words.
-_LOW, _HIGH = (0, 1) if sys.byteorder == "little" else (1, 0)
+_SEED_KEY = np.array([[0x3EC8F720], [0x02461E29]], np.uint32)
 
 
-def philox(counters: np.ndarray, keys: np.ndarray) -> np.ndarray:
-    """Returns the block of each counter.
+def turned(words: Any, key: Any, product: Callable) -> tuple[tuple, tuple]:
+    """Returns the four words of counters after a round, and the two of the next round's key.
 
     Args:
-        counters: `[..., 4]` uint32.
-        keys: `[..., 2]` uint32.
-
-    Returns:
-        `[..., 4]` uint32.
+        words: of the counters, arrays of uint32.
+        key: two such words.
+        product: of words and a word as an integer; returns its upper word and its lower one.
     """
-    counters, keys = (np.moveaxis(each, -1, 0) for each in (counters, keys))
-    return _blocks(counters[::2], counters[1::2], keys)
+    first, second, third, fourth = words
+    high_0, low_0 = product(first, _MULTIPLIERS[0])
+    high_1, low_1 = product(third, _MULTIPLIERS[1])
+    turned_words = high_1 ^ second ^ key[0], low_1, high_0 ^ fourth ^ key[1], low_0
+    return turned_words, (key[0] + _INCREMENTS[0], key[1] + _INCREMENTS[1])
 
 
-def _blocks(first: np.ndarray, others: np.ndarray, key: np.ndarray) -> np.ndarray:
-    """Returns `philox` of the words 0 and 2 of counters, of words 1 and 3, each `[2, ...]`."""
-    ones = (1,) * (first.ndim - 1)
-    multipliers = _MULTIPLIERS.reshape(2, *ones)
-    increments = _INCREMENTS.reshape(2, *ones)
-    for _ in range(_ROUNDS):
-        products = (first * multipliers)[::-1]
-        halves = products[..., None].view(np.uint32)
-        first = halves[..., _HIGH] ^ others
-        first ^= key
-        others = halves[..., _LOW]
-        key = key + increments
-    blocks = np.empty([*first.shape[1:], _WORDS], np.uint32)
-    blocks[..., 0], blocks[..., 2] = first
-    blocks[..., 1], blocks[..., 3] = others
-    return blocks
+def philox(counters: Any, key: Any) -> Any:
+    """Returns the four words of the blocks of counters, of four words each, and of a key of two."""
+    for _ in range(ROUNDS):
+        counters, key = turned(counters, key, _product)
+    return counters
 
 
-def bits(seeds: np.ndarray, numbers: np.ndarray, count: int) -> np.ndarray:
+def _product(words: np.ndarray, multiplier: int) -> tuple[np.ndarray, np.ndarray]:
+    products = words * np.uint64(multiplier)
+    return (products >> np.uint64(32)).astype(np.uint32), products.astype(np.uint32)
+
+
+def stream(
+    key: Any, others: Any, count: int, arrays: Any = np, philox: Callable = philox
+) -> Any:
+    """Returns uniform uint32 numbers `[B, count]`; from place 4 i on, the block of a counter.
+
+    Args:
+        key: two words `[B, 1]`.
+        others: three words `[B, 1]`: the counter is (i, *others).
+        count: how many for each row, up to 2^34.
+        arrays: NumPy, or what has its names.
+        philox: of such arrays.
+    """
+    places = arrays.arange(-(-count // 4), dtype="uint32")
+    counters = arrays.broadcast_arrays(places, *others)
+    blocks = arrays.stack(philox(tuple(counters), tuple(key)), axis=-1)
+    return blocks.reshape(len(blocks), -1)[:, :count]
+
+
+def bits(seeds: np.ndarray, numbers: np.ndarray, count: int, row: Any = 0) -> Any:
     """Returns uniform uint32 numbers `[B, count]`.
 
-    Those from place 4 i on are the block of the counter (i, 0, n, 0) and the key (s mod 2^32,
-    s div 2^32), for a row's seed s mod 2^64 and its number n.
+    Those from place 4 i on are the block of the counter (i, r, n, 0) and the key (s mod 2^32,
+    s div 2^32), for a row's seed s mod 2^64, its number n, and r.
 
     Args:
         seeds: int64 `[B]`.
         numbers: `[B]`, in [0, 2^32): of each row's draw.
         count: how many for each row, up to 2^34.
+        row: r, where rows share a seed: integers `[B]`.
     """
-    rows, blocks = len(seeds), -(-count // _WORDS)
-    first = np.empty([2, rows, blocks], np.uint32)
-    first[0] = np.arange(blocks, dtype=np.uint32)
-    first[1] = np.asarray(numbers)[:, None]
-    seeds = np.ascontiguousarray(seeds, np.int64)
-    words = seeds[:, None].view(np.uint32)
-    key = np.stack([words[:, _LOW], words[:, _HIGH]])[..., None]
-    found = _blocks(first, np.zeros_like(first), key)
-    return found.reshape(rows, -1)[:, :count]
+    words = [np.ravel(each)[:, None] for each in (seeds, seeds >> 32, row, numbers, 0)]
+    *key, row, numbers, zero = (each.astype(np.uint32) for each in words)
+    return stream(key, (row, numbers, zero), count)
+
+
+def seeded(
+    words: Any, count: int, arrays: Any = np, philox: Callable = philox
+) -> np.ndarray:
+    """Returns the uint32 numbers `[1, count]` of `tf.random.stateless_uniform`, `alg="philox"`.
+
+    Args:
+        words: `[1]` each, of a seed of two integers of 64 bits, the lower word of each first.
+        count: how many, less than 2^34.
+        arrays: as for `stream`, and so is `philox`.
+        philox: of such arrays.
+    """
+    *key, third, fourth = philox(tuple(words), tuple(_SEED_KEY))
+    zero = arrays.zeros_like(third)
+    return stream(key, (zero[:, None], third, fourth), count, arrays, philox)
 
 
 def stateless_bits(count: int, seed: tuple[int, int]) -> np.ndarray:
-    """Returns the uint32 numbers `[count]` of `tf.random.stateless_uniform`, `alg="philox"`.
-
-    Args:
-        count: how many, less than 2^34.
-        seed: two integers of 64 bits.
-    """
-    words = np.array(seed, np.int64)[:, None].view(np.uint32)
-    counter = words[:, [_LOW, _HIGH]].reshape(_WORDS)
-    mixed = philox(counter, _SEED_KEY)
-    counters = np.zeros([-(-count // _WORDS), _WORDS], np.uint32)
-    counters[:, 0] = np.arange(len(counters))
-    counters[:, 2:] = mixed[2:]
-    keys = np.broadcast_to(mixed[:2], [len(counters), 2])
-    return philox(counters, keys).reshape(-1)[:count]
-
-
-def gumbel(seeds: np.ndarray, numbers: np.ndarray, count: int) -> np.ndarray:
-    """Returns standard Gumbel noise, float32 `[B, count]`: -log(-log u).
-
-    u = ((bits div 2^9) + 1/2) 2^-23, the middle of one of 2^23 equal parts of (0, 1).
-
-    Args:
-        seeds: as for `bits`, and so are the others.
-        numbers: of each row's draw.
-        count: how many for each row.
-    """
-    noise = (bits(seeds, numbers, count) >> np.uint32(9)).astype(np.float32)
-    noise += np.float32(0.5)
-    noise *= np.float32(2.0**-23)
-    for _ in range(2):
-        np.log(noise, out=noise)
-        np.negative(noise, out=noise)
-    return noise
+    """Returns the numbers `[count]` of `seeded`, of two integers of 64 bits."""
+    words = [np.array([part >> shift]) for part in seed for shift in (0, 32)]
+    return seeded([word.astype(np.uint32) for word in words], count)[0]

@@ -1,13 +1,22 @@
-"""The choice of the next token, in NumPy: what the signatures of an export do in their graph."""
+"""The choice of the next token, in NumPy, and in `keras.ops` for models and their exports."""
 
 from __future__ import annotations
 
-from typing import NamedTuple
+import math
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from keras_trellis.formats import philox
+from keras_trellis.formats.limits import MOST_ALTERNATIVES, MOST_TOKENS
 
+_RANGES = {"max_length": (1, MOST_TOKENS), "alternatives": (0, MOST_ALTERNATIVES)}
+# The least of some ids, and what those below 0 mean.
+_IDS = {
+    "stop_ids": (-1, "-1 (none)"),
+    "forbidden_ids": (-2, "-1 (<unk>), -2 (nothing)"),
+}
 _AHEAD = 16  # rows of noise that are computed at once, which takes little longer than one of them
 
 
@@ -21,14 +30,28 @@ class Sampling(NamedTuple):
         seed: int64; the noise of a draw depends on it and on the draw's number alone.
     """
 
-    temperature: np.ndarray
-    top_k: np.ndarray
-    top_p: np.ndarray
-    seed: np.ndarray
+    temperature: Any
+    top_k: Any
+    top_p: Any
+    seed: Any
 
     def rows(self, rows: np.ndarray) -> Sampling:
         """Returns the values of some rows."""
         return Sampling(*(values[rows] for values in self))
+
+
+def gumbel(bits: Any, dtype: Any = "float32", arrays: Any = np) -> Any:
+    """Returns standard Gumbel noise of uint32 numbers: -log(-log u).
+
+    u = ((bits div 2^9) + 1/2) 2^-23, the middle of one of 2^23 equal parts of (0, 1).
+
+    Args:
+        bits: of any shape.
+        dtype: of the noise.
+        arrays: NumPy or `keras.ops`.
+    """
+    parts = arrays.array(arrays.right_shift(bits, 9), dtype)
+    return -arrays.log(-arrays.log((parts + 0.5) * 2.0**-23))
 
 
 class Noise:
@@ -46,13 +69,13 @@ class Noise:
         self._size = size
         self._ahead = np.zeros([len(seeds), 0, size], np.float32)
 
-    def next(self) -> np.ndarray:
+    def __call__(self) -> np.ndarray:
         """Returns the noise of each row's next draw, `[B, V]`."""
         if not self._ahead.shape[1]:
             count = max(_AHEAD // max(len(self._seeds), 1), 1)
             numbers = self._numbers[:, None] + np.arange(count)
             seeds = np.repeat(self._seeds, count)
-            noise = philox.gumbel(seeds, numbers.ravel(), self._size)
+            noise = gumbel(philox.bits(seeds, numbers.ravel(), self._size))
             self._ahead = noise.reshape(-1, count, self._size)
             self._numbers = self._numbers + count
         noise, self._ahead = self._ahead[:, 0], self._ahead[:, 1:]
@@ -64,55 +87,41 @@ class Noise:
         self._ahead = self._ahead[rows]
 
 
-def draw(scores: np.ndarray, how: Sampling, noise: Noise) -> np.ndarray:
-    """Draws a token for each row: the place of the largest of filtered scores plus Gumbel noise.
+def requirement(name: str, values: Any, size: int) -> tuple[Any, str]:
+    """Returns where a setting of a request is what it must be, and what that is.
 
     Args:
-        scores: float32 `[B, V]`, log-probabilities; minus infinity for what is never drawn.
-        how: how to choose.
-        noise: of the draws.
-
-    Returns:
-        int32 `[B]`; of equal scores the first.
+        name: the setting's.
+        values: an array, or a tensor.
+        size: V.
     """
-    random = how.temperature > 0
-    if random.any():
-        # With the greatest at 0 a quotient that overflows is never that one's.
-        scores = scores - scores.max(axis=-1, keepdims=True, initial=-np.inf)
-        divisor = np.where(random, how.temperature, 1).astype(np.float32)
-        with np.errstate(over="ignore"):
-            scores = scores / divisor[:, None]
-        noisy = noise.next() + filtered(scores, how.top_k, how.top_p)
-        scores = noisy if random.all() else np.where(random[:, None], noisy, scores)
-    return scores.argmax(axis=-1).astype(np.int32)
+    if name in _RANGES:
+        least, most = _RANGES[name]
+        return (values >= least) & (values <= most), f"from {least} to {most}"
+    if name == "temperature":
+        return (values >= 0) & (values < math.inf), "a number of at least 0"
+    if name == "top_k":
+        return values >= 0, "at least 0 (0: all tokens)"
+    if name == "top_p":
+        return (values > 0) & (values <= 1), "in (0, 1]"
+    least, others = _IDS[name]
+    return (values >= least) & (values < size), f"{others} or in [0, {size})"
 
 
-def filtered(scores: np.ndarray, top_k: np.ndarray, top_p: np.ndarray) -> np.ndarray:
-    """Returns scores with minus infinity in place of those that are not chosen from.
+class Operations(NamedTuple):
+    """What a draw takes of a library of arrays.
 
-    It keeps the `top_k` greatest; of these the fewest whose softmax has at least the sum `top_p`.
-    What equals the least of those stays too.
-
-    Args:
-        scores: `[B, V]`.
-        top_k: `[B]`, at least 1.
-        top_p: `[B]`, in (0, 1].
+    Attributes:
+        arrays: what has the names that NumPy and `keras.ops` share.
+        cond: calls one of two functions.
+        argmax: `[B, V]` to the places of the largest, int32 `[B]`; of equals the first.
+        greatest: scores `[B, V]` and a number n to at least the n greatest, the greatest first.
     """
-    size = scores.shape[-1]
-    narrows = (top_k < size) | (top_p < 1)
-    if not narrows.any():
-        return scores
-    count = int(np.where(narrows, np.minimum(top_k, size), 1).max())
-    ordered = _greatest(scores, count)
-    chosen = np.arange(count) < top_k[:, None]
-    exponentials = np.where(chosen, np.exp(ordered - ordered[:, :1]), 0)
-    sums = np.cumsum(exponentials, axis=-1)
-    before = (sums - exponentials) / sums[:, -1:]
-    # The sum may round to 1 before the last one; a `top_p` of 1 keeps all of them anyway.
-    chosen &= (before < top_p[:, None]) | (top_p >= 1)[:, None]
-    least = np.where(chosen, ordered, np.inf).min(axis=-1)
-    least = np.where(narrows, least, -np.inf)
-    return np.where(scores >= least[:, None], scores, -np.inf).astype(scores.dtype)
+
+    arrays: Any
+    cond: Callable
+    argmax: Callable
+    greatest: Callable
 
 
 def _greatest(scores: np.ndarray, count: int) -> np.ndarray:
@@ -121,6 +130,80 @@ def _greatest(scores: np.ndarray, count: int) -> np.ndarray:
     if count < scores.shape[-1]:
         negative = np.partition(negative, count - 1, axis=-1)[:, :count]
     return -np.sort(negative, axis=-1)
+
+
+NUMPY = Operations(
+    arrays=np,
+    cond=lambda holds, one, other: one() if holds else other(),
+    argmax=lambda scores: scores.argmax(axis=-1).astype(np.int32),
+    greatest=_greatest,
+)
+"""NumPy's."""
+
+
+def draw(
+    scores: Any, how: Sampling, noise: Callable[[], Any], by: Operations = NUMPY
+) -> Any:
+    """Draws a token for each row: the place of the largest of filtered scores plus Gumbel noise.
+
+    Args:
+        scores: `[B, V]`, log-probabilities; minus infinity for what is never drawn.
+        how: how to choose.
+        noise: returns the noise of the draw, `[B, V]`.
+        by: the operations.
+
+    Returns:
+        int32 `[B]`; of equal scores the first.
+    """
+    arrays = by.arrays
+    temperature = how.temperature[:, None]
+    random = temperature > 0
+
+    def drawn() -> Any:
+        # With the greatest at 0 a quotient that overflows is never that one's.
+        greatest = arrays.max(scores, axis=-1, keepdims=True, initial=-math.inf)
+        shifted = (scores - greatest) / arrays.where(random, temperature, 1)
+        noisy = filtered(shifted, how.top_k, how.top_p, by) + noise()
+        return by.argmax(arrays.where(random, noisy, scores))
+
+    # Noise takes longer than the time step of many models.
+    with np.errstate(over="ignore"):
+        return by.cond(arrays.any(random), drawn, lambda: by.argmax(scores))
+
+
+def filtered(scores: Any, top_k: Any, top_p: Any, by: Operations = NUMPY) -> Any:
+    """Returns scores with minus infinity in place of those that are not chosen from.
+
+    It keeps the `top_k` greatest; of these the fewest whose softmax has at least the sum `top_p`
+    (nucleus sampling: Holtzman et al., 2020). What equals the least of those stays too.
+
+    Args:
+        scores: `[B, V]`.
+        top_k: `[B]`, at least 1.
+        top_p: `[B]`, in (0, 1].
+        by: the operations.
+    """
+    arrays = by.arrays
+    size = arrays.shape(scores)[-1]
+    narrows = (top_k < size) | (top_p < 1)
+
+    def narrowed() -> Any:
+        most = arrays.max(arrays.where(narrows, arrays.minimum(top_k, size), 1))
+        ordered = by.greatest(scores, most)
+        places = arrays.arange(arrays.shape(ordered)[-1], dtype="int32")
+        chosen = places < top_k[:, None]
+        exponentials = arrays.where(chosen, arrays.exp(ordered - ordered[:, :1]), 0)
+        sums = arrays.cumsum(exponentials, axis=-1)
+        before = (sums - exponentials) / sums[:, -1:]
+        # The sum may round to 1 before the last one; a `top_p` of 1 keeps all of them anyway.
+        chosen &= (before < top_p[:, None]) | (top_p >= 1)[:, None]
+        candidates = arrays.where(chosen, ordered, math.inf)
+        least = arrays.min(candidates, axis=-1, initial=math.inf)
+        least = arrays.where(narrows, least, -math.inf)
+        return arrays.where(scores >= least[:, None], scores, -math.inf)
+
+    # Sorting a large vocabulary takes longer than the rest of a draw.
+    return by.cond(arrays.any(narrows), narrowed, lambda: scores)
 
 
 def likeliest(

@@ -171,10 +171,11 @@ class SequenceLayer(Stateful, keras.layers.Layer):
                 mask = ops.flip(mask, axis=1)
         num_outputs = count_outputs(sequences, discard) if self.return_sequences else 1
         if self.stateful:
-            begin = None if initial is None else self.cache_of_state(initial)
-            outputs, cache = self._past.advance(
-                self.run_chunk, begin, sequences, mask, training
-            )
+            cache = self._past.read()
+            if initial is not None:
+                cache = self.cache_of_state(initial)
+            outputs, cache = self.run_chunk(sequences, cache, mask, training)
+            self._past.write(cache)
             outputs = last_steps(outputs, num_outputs)
             further = None
             states = self._state_in(cache)

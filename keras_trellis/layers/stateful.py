@@ -42,31 +42,6 @@ class CacheVariables(backend.Trackable):
         """The cache, of variables."""
         return self._nest()
 
-    def advance(
-        self,
-        stream: Callable[..., tuple[Tensor, Any]],
-        begin: Any,
-        sequences: Tensor,
-        mask: Tensor | None,
-        training: bool,
-    ) -> tuple[Tensor, Any]:
-        """Continues the batch before, or another cache to begin with, and keeps the next cache.
-
-        Args:
-            stream: from sequences, a cache, a mask and `training` to outputs and the next cache.
-            begin: the cache to begin with; None to continue the batch before.
-            sequences: `[B, T, p]`.
-            mask: bool `[B, T]`, or None.
-            training: whether dropout is applied.
-
-        Returns:
-            the outputs and the next cache.
-        """
-        cache = self.read() if begin is None else begin
-        outputs, cache = stream(sequences, cache, mask, training)
-        self.write(cache)
-        return outputs, cache
-
     def read(self) -> Any:
         """Returns the variables' values."""
         return keras.tree.map_structure(backend.read, self._nest())

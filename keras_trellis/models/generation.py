@@ -4,8 +4,8 @@ Nothing here knows a model: `generate` takes a function that advances one. Every
 request may set (temperature, top-k, top-p, seed, stop tokens) may differ from row to row: rows that
 share a batch do not depend on each other.
 
-A draw depends on its row's seed and its number alone. On TensorFlow it is the same in eager mode,
-in a graph and under XLA; another backend draws other numbers.
+The noise of a draw depends on its row's seed and its number alone. It is the same on every backend,
+in eager mode, in a graph and under XLA, and in an export.
 """
 
 from __future__ import annotations
@@ -16,15 +16,28 @@ from collections.abc import Callable
 from typing import Any
 
 import keras
+import numpy as np
 from keras import ops
 
 from keras_trellis.arguments import refusal
 from keras_trellis.backend import current as backend
 from keras_trellis.core import checks
+from keras_trellis.formats import sampling
+from keras_trellis.formats.sampling import Sampling
 from keras_trellis.types import Number, Tensor
 
 ALL = 2**31 - 1
 """A `top_k` that keeps all tokens."""
+
+
+def _ordered(scores: Tensor, most: Tensor) -> Tensor:
+    """Returns all scores, as XLA needs to know how many."""
+    ordered, _ = ops.top_k(scores, checks.sizes(scores)[-1])
+    return ordered
+
+
+OPERATIONS = sampling.Operations(ops, ops.cond, backend.argmax, _ordered)
+"""Those of every backend, by which `sample` draws."""
 
 
 def check_sampling(temperature: Any, top_k: Any, top_p: Any) -> None:
@@ -52,54 +65,21 @@ def check_sampling(temperature: Any, top_k: Any, top_p: Any) -> None:
 def row_seeds(seed: int | None, batch_size: Number) -> Tensor:
     """Returns one seed a row, from one number; None draws that number at random.
 
-    Row b's seed does not depend on the batch size. On TensorFlow the seeds are int64 `[B, 2]`, on
-    JAX keys `[B]`.
-    """
-    if seed is None:
-        return backend.row_seeds(None, batch_size)
-    if not isinstance(seed, numbers.Integral):
-        raise refusal("seed", seed, "None or an integer")
-    return backend.row_seeds(int(seed), batch_size)
-
-
-def filter_log_probs(
-    log_probs: Tensor,
-    *,
-    top_k: Any = ALL,
-    top_p: Any = 1.0,
-) -> Tensor:
-    """Sets to minus infinity all but the most probable tokens.
-
-    It keeps the `top_k` most probable tokens; of those, renormalised, the fewest that have at least
-    the probability `top_p` together (nucleus sampling: Holtzman et al., 2020). It always keeps the
-    most probable token, and tokens as probable as the last one kept.
-
-    Args:
-        log_probs: `[B, V]`, normalised or not.
-        top_k: an integer >= 1, or integers `[B]`.
-        top_p: a number in (0, 1], or numbers `[B]`.
+    Row b's seed does not depend on the batch size.
 
     Returns:
-        `[B, V]`, not renormalised.
+        int32 `[B, 3]`: the lower word of the number, of which 64 bits count, the upper one, and b.
     """
-    log_probs = backend.to_tensor(log_probs)
-    top_k = _column(top_k, "int32")
-    top_p = _column(top_p, log_probs.dtype)
-    _, size = checks.sizes(log_probs)
-
-    def filtered() -> Tensor:
-        ordered, _ = ops.top_k(log_probs, size)  # from the most probable to the least
-        chosen = ops.arange(size, dtype="int32") < top_k
-        probabilities = ops.softmax(_only(chosen, ordered))
-        # The sum may round to 1 before the last token; a `top_p` of 1 keeps all of them anyway.
-        chosen &= (_sums_before(probabilities) < top_p) | (top_p >= 1)
-        candidates = ops.where(chosen, ordered, math.inf)
-        least = ops.min(candidates, axis=-1, keepdims=True, initial=math.inf)
-        return _only(log_probs >= least, log_probs)
-
-    narrows = ops.any(top_k < size) | ops.any(top_p < 1)
-    # Sorting a large vocabulary takes longer than the rest of a draw.
-    return ops.cond(narrows, filtered, lambda: log_probs)
+    if seed is None:
+        words = backend.random_words()
+    elif isinstance(seed, numbers.Integral):
+        low, high = int(seed) % 2**32, (int(seed) >> 32) % 2**32
+        words = np.array([low, high], "uint32").view("int32")
+    else:
+        raise refusal("seed", seed, "None or an integer")
+    rows = ops.arange(batch_size, dtype="int32")
+    shared = [ops.broadcast_to(word, ops.shape(rows)) for word in (words[0], words[1])]
+    return ops.stack([*shared, rows], axis=-1)
 
 
 def penalties(forbidden_ids: Any, log_probs: Tensor) -> Tensor:
@@ -120,7 +100,7 @@ def penalties(forbidden_ids: Any, log_probs: Tensor) -> Tensor:
     row = ops.arange(rows, dtype="int32")[:, None]
     row = ops.broadcast_to(row, shape)
     places = ops.stack([row, ops.maximum(ids, 0)], axis=-1)
-    forbidden = _only(ids < 0, ops.zeros(shape, log_probs.dtype))
+    forbidden = ops.where(ids < 0, ops.zeros(shape, log_probs.dtype), -math.inf)
     return ops.scatter(places, forbidden, [rows, words])
 
 
@@ -132,12 +112,13 @@ def sample(
     temperature: Any = 1.0,
     top_k: Any = ALL,
     top_p: Any = 1.0,
+    by: sampling.Operations = OPERATIONS,
 ) -> Tensor:
     """Draws one token a row.
 
-    A draw is the largest of the filtered log-probabilities plus Gumbel noise, which is distributed
-    as the softmax is. With temperature 0 there is no noise, and the draw is the most probable
-    token, of equals the first.
+    A draw is the largest of the log-probabilities, as `sampling.filtered` leaves them, plus Gumbel
+    noise, which is distributed as the softmax is. With temperature 0 there is no noise, and the
+    draw is the most probable token, of equals the first.
 
     Args:
         log_probs: `[B, V]`; minus infinity for what is never drawn.
@@ -145,27 +126,29 @@ def sample(
         step: integer, the number of the row's draw, or integers `[B]`.
         temperature: number >= 0, or numbers `[B]`; it divides the log-probabilities before the
             filters.
-        top_k: see `filter_log_probs`.
-        top_p: see `filter_log_probs`.
+        top_k: from how many of the most probable tokens to choose, >= 1, or integers `[B]`.
+        top_p: in (0, 1], or numbers `[B]`: choose from the fewest tokens that have this probability
+            together.
+        by: the operations of the draw.
 
     Returns:
         `[B]` int32.
     """
     log_probs = backend.to_tensor(log_probs)
-    temperature = _column(temperature, log_probs.dtype)
-    random = temperature > 0
+    rows, words = checks.sizes(log_probs)
+    how = Sampling(
+        temperature=_row(temperature, log_probs.dtype),
+        top_k=_row(top_k, "int32"),
+        top_p=_row(top_p, log_probs.dtype),
+        seed=seeds,
+    )
+    numbers = ops.broadcast_to(_int32(step), [rows])
 
-    def drawn() -> Tensor:
-        # With the greatest at 0 a quotient that overflows is never that one's.
-        greatest = ops.max(log_probs, axis=-1, keepdims=True, initial=-math.inf)
-        divisor = ops.where(random, temperature, 1)
-        scaled = (log_probs - greatest) / divisor
-        scores = filter_log_probs(scaled, top_k=top_k, top_p=top_p)
-        noisy = scores + _gumbel(seeds, step, log_probs)
-        return backend.argmax(ops.where(random, noisy, scores))
+    def noise() -> Tensor:
+        bits = backend.row_bits(seeds, numbers, words)
+        return sampling.gumbel(bits, log_probs.dtype, ops)
 
-    # Noise takes longer than the time step of many models.
-    return ops.cond(ops.any(random), drawn, lambda: backend.argmax(log_probs))
+    return sampling.draw(log_probs, how, noise, by)
 
 
 def generate(
@@ -178,7 +161,7 @@ def generate(
     first: Any = 0,
     stop_token_ids: Any = (),
     forbidden_ids: Any = (),
-    **sampling: Any,
+    **how: Any,
 ) -> tuple[Tensor, Tensor, Any]:
     """Draws up to `steps` tokens a row, feeding each one back.
 
@@ -197,7 +180,7 @@ def generate(
         stop_token_ids: integers `[S]`, or `[B, S]`.
         forbidden_ids: see `penalties`: not all tokens. The filters choose from the others, whose
             probabilities keep their proportions.
-        **sampling: `temperature`, `top_k` and `top_p` of `sample`.
+        **how: `temperature`, `top_k` and `top_p` of `sample`.
 
     Returns:
         ids `[B, max(steps)]` int32, in which a row repeats its last token after its end; the number
@@ -209,7 +192,7 @@ def generate(
     stops = _int32(stop_token_ids)
 
     def draw(log_probs: Tensor, index: Any) -> Tensor:
-        return sample(log_probs + addends, seeds, first + index, **sampling)
+        return sample(log_probs + addends, seeds, first + index, **how)
 
     def going_on(token: Tensor, lengths: Tensor) -> Tensor:
         stopped = ops.any(token[:, None] == stops, axis=-1)
@@ -326,30 +309,9 @@ def forbidden_tokens(value: Any, vocabulary_size: int) -> Tensor:
     return tokens
 
 
-def _gumbel(seeds: Tensor, step: Any, log_probs: Tensor) -> Tensor:
-    """Returns standard Gumbel noise `[B, V]`; a row's depends on its seed and its step alone."""
-    rows, words = checks.sizes(log_probs)
-    steps = ops.broadcast_to(_int32(step), [rows])
-    bits = backend.row_bits(seeds, steps, words)
-    # The middles of 2^23 equal parts of (0, 1): the logarithms stay finite at both ends.
-    part = ops.right_shift(bits, 9)
-    uniform = (ops.cast(part, log_probs.dtype) + 0.5) * 2.0**-23
-    return -ops.log(-ops.log(uniform))
-
-
-def _sums_before(values: Tensor) -> Tensor:
-    """`[B, N]` -> `[B, N]`: the sum of what stands before each place."""
-    sums = ops.cumsum(values, axis=-1)
-    return ops.concatenate([ops.zeros_like(sums[:, :1]), sums[:, :-1]], axis=-1)
-
-
-def _only(chosen: Tensor, values: Tensor) -> Tensor:
-    return ops.where(chosen, values, -math.inf)
-
-
-def _column(value: Any, dtype: Any) -> Tensor:
-    """Returns a number, or one for each row, as `[1, 1]` or `[B, 1]`."""
-    return ops.reshape(ops.cast(backend.to_tensor(value), dtype), [-1, 1])
+def _row(value: Any, dtype: Any) -> Tensor:
+    """Returns a number, or one for each row, as `[1]` or `[B]`."""
+    return ops.reshape(ops.cast(backend.to_tensor(value), dtype), [-1])
 
 
 def _int32(value: Any) -> Tensor:

@@ -12,7 +12,7 @@ from keras import ops
 
 from keras_trellis import arguments
 from keras_trellis.arguments import constructor
-from keras_trellis.core import masks, no_steps
+from keras_trellis.core import kernels, masks, no_steps
 from keras_trellis.core.convolution import (
     last_steps,
     masked,
@@ -98,15 +98,6 @@ class GatedRNN(SequenceLayer):
     recurrent_activation = staticmethod(keras.activations.sigmoid)
     use_bias = cell_argument("use_bias")
     unit_forget_bias = cell_argument("unit_forget_bias")
-    kernel_initializer = cell_argument("kernel_initializer")
-    recurrent_initializer = cell_argument("recurrent_initializer")
-    bias_initializer = cell_argument("bias_initializer")
-    kernel_regularizer = cell_argument("kernel_regularizer")
-    recurrent_regularizer = cell_argument("recurrent_regularizer")
-    bias_regularizer = cell_argument("bias_regularizer")
-    kernel_constraint = cell_argument("kernel_constraint")
-    recurrent_constraint = cell_argument("recurrent_constraint")
-    bias_constraint = cell_argument("bias_constraint")
 
     @constructor
     def __init__(self, units: int, *, unroll: bool = False, **kwargs: Any) -> None:
@@ -241,6 +232,10 @@ class GatedRNN(SequenceLayer):
             recompute=self.recompute,
         )
         return outputs, after if valid is None else after[1:]
+
+
+for _name in kernels.ARGUMENTS:
+    setattr(GatedRNN, _name, cell_argument(_name))
 
 
 def _over_steps(mask: Tensor | None) -> Tensor | None:

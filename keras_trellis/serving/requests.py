@@ -9,11 +9,9 @@ import numpy as np
 
 from keras_trellis.formats.checks import require
 from keras_trellis.formats.limits import (
-    MOST_ALTERNATIVES,
     MOST_STOP_BYTES,
-    MOST_TOKENS,
 )
-from keras_trellis.formats.sampling import Sampling
+from keras_trellis.formats.sampling import Sampling, requirement
 
 # In `forbidden_ids`, beside ids of the vocabulary.
 _UNKNOWN, _NOTHING = -1, -2
@@ -104,51 +102,42 @@ class Vocabulary:
     ) -> np.ndarray:
         """Returns how many of the most probable tokens each row asks for, at most V."""
         values = _per_row(name, value, rows)
-        fits = (values >= 0) & (values <= MOST_ALTERNATIVES)
-        require(name, values, fits, f"from 0 to {MOST_ALTERNATIVES}")
+        require(name, values, *requirement("alternatives", values, self.size))
         return np.minimum(values, self.size)
 
     def settings(self, rows: int, **given: Any) -> Settings:
         """Returns how to continue each of so many rows; see `LanguageModel.generate`."""
         given = {**_USUAL, **given}
-        max_length = _per_row("max_length", given["max_length"], rows)
-        fits = (max_length >= 1) & (max_length <= MOST_TOKENS)
-        require("max_length", max_length, fits, f"from 1 to {MOST_TOKENS}")
-        stop_ids = _matrix("stop_ids", given["stop_ids"], rows)
-        known = (stop_ids >= -1) & (stop_ids < self.size)
-        require("stop_ids", stop_ids, known, f"-1 (none) or in [0, {self.size})")
+
+        def checked(name: str, values: np.ndarray) -> np.ndarray:
+            require(name, values, *requirement(name, values, self.size))
+            return values
+
+        def number(name: str, kinds: str = "iu") -> np.ndarray:
+            return checked(name, _per_row(name, given[name], rows, kinds))
+
+        def ids(name: str) -> np.ndarray:
+            return checked(name, _matrix(name, given[name], rows))
+
+        max_length, stop_ids = number("max_length"), ids("stop_ids")
+        temperature = np.minimum(number("temperature", "iuf"), _LARGEST)
+        top_k, top_p = number("top_k"), number("top_p", "iuf")
         return Settings(
-            sampling=self._sampling(rows, given),
-            max_length=max_length,
-            addends=self._addends(
-                _matrix("forbidden_ids", given["forbidden_ids"], rows)
+            sampling=Sampling(
+                # An infinite divisor would make NaN of minus infinity.
+                temperature=temperature.astype(np.float32),
+                top_k=np.where(top_k == 0, self.size, np.minimum(top_k, self.size)),
+                top_p=top_p.astype(np.float32),
+                seed=_per_row("seed", given["seed"], rows),
             ),
+            max_length=max_length,
+            addends=self._addends(ids("forbidden_ids")),
             stop_ids=stop_ids,
             stop=_stop_texts(given["stop"], rows),
             alternatives=self.alternatives(given["alternatives"], rows),
         )
 
-    def _sampling(self, rows: int, given: dict[str, Any]) -> Sampling:
-        temperature = _per_row("temperature", given["temperature"], rows, "iuf")
-        hot = np.isfinite(temperature) & (temperature >= 0)
-        require("temperature", temperature, hot, "a number of at least 0")
-        top_k = _per_row("top_k", given["top_k"], rows)
-        require("top_k", top_k, top_k >= 0, "at least 0 (0: all tokens)")
-        top_p = _per_row("top_p", given["top_p"], rows, "iuf")
-        require("top_p", top_p, (top_p > 0) & (top_p <= 1), "in (0, 1]")
-        seed = _per_row("seed", given["seed"], rows)
-        return Sampling(
-            # An infinite divisor would make NaN of minus infinity.
-            temperature=np.minimum(temperature, _LARGEST).astype(np.float32),
-            top_k=np.where(top_k == 0, self.size, np.minimum(top_k, self.size)),
-            top_p=top_p.astype(np.float32),
-            seed=seed,
-        )
-
     def _addends(self, ids: np.ndarray) -> np.ndarray | None:
-        known = (ids >= _NOTHING) & (ids < self.size)
-        expected = f"{_UNKNOWN} (<unk>), {_NOTHING} (nothing) or in [0, {self.size})"
-        require("forbidden_ids", ids, known, expected)
         ids = np.where(ids == _UNKNOWN, self._unknown_id, ids)
         if not (ids >= 0).any():
             return None

@@ -146,6 +146,18 @@ class _LanguageModel:
             scores[:, forbidden] = -np.inf
             drawn.append(int(sampling.draw(scores, how, noise)[0]))
             own.append(float(log_probs[0, drawn[-1]]))
+        # The model's own loop draws the same.
+        whole = self._model.generate(
+            prompt[None],
+            lengths + len(drawn),
+            temperature=float(how.temperature[0]),
+            top_k=int(how.top_k[0]),
+            top_p=float(how.top_p[0]),
+            seed=int(how.seed[0]),
+            forbidden_ids=forbidden,
+            strip_prompt=True,
+        )
+        np.testing.assert_array_equal(whole[0], drawn)
         steps = [lengths + len(drawn) - 1]
         return {
             "ids": np.array(drawn),

@@ -14,9 +14,8 @@ from keras_trellis.export import export_classifier, inference_model, saving, ver
 from keras_trellis.export.cards import card
 from keras_trellis.export.checks import Tensors, sequences_and_mask
 from keras_trellis.export.companions import Companions
-from keras_trellis.export.fingerprint import fingerprint
 from keras_trellis.export.saving import Signature
-from keras_trellis.export.weights import Weights
+from keras_trellis.export.weights import Weights, fingerprint
 from keras_trellis.types import Tensor
 from trainers.data.recordings import Facts
 from trainers.sequences.models import sequence_layer

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 import re
 from typing import Any
@@ -13,7 +14,9 @@ from keras_trellis.backend import current as backend
 from keras_trellis.layers.equilibrium import EquilibriumTrellisLayer
 from keras_trellis.layers.recurrent import RecurrentLayer
 from keras_trellis.layers.trellis_base import TrellisBase
+from keras_trellis.models import passes
 from keras_trellis.models.classifier import TrellisClassifier
+from keras_trellis.models.language_model import TrellisLM
 from keras_trellis.models.streamed.plan import Node, Plan
 from keras_trellis.models.streamed.recurrent import Cached, Lined
 from keras_trellis.models.streamed.rule import Signal
@@ -100,6 +103,10 @@ def multiply_adds(layer: Any) -> int:
         return 0
     if isinstance(layer, (RecurrentLayer, TrellisClassifier)):
         return sum(map(multiply_adds, layer.layers))
+    if isinstance(layer, TrellisLM):
+        outputs = ops.zeros([1, 1, layer.trellis.output_units], layer.compute_dtype)
+        head = backend.multiply_adds(functools.partial(passes.logits, layer), outputs)
+        return head + multiply_adds(layer.trellis)
     if isinstance(layer, TrellisBase) and not _is_stack(layer):
         return _trellis(layer)
     weights = getattr(layer, "weights", [])  # an operation has none

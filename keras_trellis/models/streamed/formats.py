@@ -13,6 +13,7 @@ import keras
 import tensorflow as tf
 
 from keras_trellis import arguments
+from keras_trellis.backend.tensorflow import onnx_model
 from keras_trellis.formats import rings
 from keras_trellis.models.streamed import pools
 from keras_trellis.models.streamed.costs import iterates
@@ -38,6 +39,8 @@ def write(
     if kind is None:
         raise arguments.refusal("cache", cache, f"one of {[*_CHUNKS]}")
     path = os.fspath(path)
+    if form != "tf_saved_model":  # the other formats, or their runtimes, lack loops
+        plan = plan.stepwise()
     chunk = kind(streamed, plan, steps)
     table = chunk.table
     files = [path] if table is None else [path, rings.table_path(path)]
@@ -73,62 +76,43 @@ class Chunk:
         """The delay lines that the host keeps, if it keeps any."""
         return None
 
+    @property
+    def past(self) -> dict[str, tuple[Sequence[int], str]]:
+        """The sizes of a row and the dtype of each input but the chunk, by name: the cache."""
+        specs = self.plan.specs
+        return {name: (spec.shape[1:], spec.dtype) for name, spec in specs.items()}
+
     def specs(self, batch_size: int | None) -> list[tf.TensorSpec]:
-        """Returns its inputs: the chunk, then the cache."""
-        return self._chunk_specs(batch_size) + self._past_specs(batch_size)
+        """Returns its inputs: the chunk, then the past."""
+        inputs = [
+            ([self._steps, *tensor.shape[2:]], tensor.dtype)
+            for tensor in self.streamed.model.inputs
+        ]
+        known = dict(zip(self.streamed.input_names, inputs, strict=True)) | self.past
+        return [
+            tf.TensorSpec([batch_size, *sizes], dtype, name)
+            for name, (sizes, dtype) in known.items()
+        ]
 
-    def _chunk_specs(self, batch_size: int | None) -> list[tf.TensorSpec]:
-        specs = []
-        names = self.streamed.input_names
-        tensors = self.streamed.model.inputs
-        for name, tensor in zip(names, tensors, strict=True):
-            shape = [batch_size, self._steps, *tensor.shape[2:]]
-            specs.append(tf.TensorSpec(shape, tensor.dtype, name))
-        return specs
-
-    def _past_specs(self, batch_size: int | None) -> list[tf.TensorSpec]:
-        specs = []
-        for name, spec in self.plan.specs.items():
-            shape = [batch_size, *spec.shape[1:]]
-            specs.append(tf.TensorSpec(shape, spec.dtype, name))
-        return specs
-
-    def function(
-        self, batch_size: int | None, prefix: str = "", stepwise: bool = False
-    ) -> Any:
-        """Returns the graph.
-
-        Args:
-            batch_size: B; None for any.
-            prefix: what the names of the next cache begin with.
-            stepwise: see `Plan.run`.
-        """
+    def function(self, batch_size: int | None) -> Any:
+        """Returns the graph; B is `batch_size`, None for any."""
         count = len(self.plan.inputs)
 
         def run(*tensors: tf.Tensor) -> dict[str, tf.Tensor]:
             inputs = list(tensors[:count])
-            rows = batch_size
-            if rows is None:
-                rows = tf.shape(inputs[0])[0]
-            outputs, after = self._run(inputs, tensors[count:], rows, stepwise)
-            output_names = self.streamed.output_names
-            results = dict(zip(output_names, outputs, strict=True))
-            return results | {prefix + name: after[name] for name in after}
+            past = dict(zip(self.past, tensors[count:], strict=True))
+            rows = tf.shape(inputs[0])[0] if batch_size is None else batch_size
+            outputs, after = self._run(inputs, past, rows)
+            return dict(zip(self.streamed.output_names, outputs, strict=True)) | after
 
         specs = self.specs(batch_size)
         return tf.function(run, input_signature=specs, autograph=False)
 
     def _run(
-        self,
-        inputs: Sequence[tf.Tensor],
-        past: Sequence[tf.Tensor],
-        rows: Any,
-        stepwise: bool,
+        self, inputs: list[tf.Tensor], past: dict[str, tf.Tensor], rows: Any
     ) -> tuple[list[tf.Tensor], dict[str, tf.Tensor]]:
-        masks = [None] * len(inputs)
-        cache = dict(zip(self.plan.specs, past, strict=True))
-        outputs, after = self.plan.run(inputs, masks, cache, rows, stepwise)
-        return outputs, {name: after[name] for name in cache}
+        outputs, after = self.plan.run(inputs, [None] * len(inputs), past, rows)
+        return outputs, {name: after[name] for name in past}
 
 
 class HostedChunk(Chunk):
@@ -139,42 +123,29 @@ class HostedChunk(Chunk):
         """The delay lines that the host keeps."""
         return pools.table(self.plan, self._steps)
 
-    def _past_specs(self, batch_size: int | None) -> list[tf.TensorSpec]:
-        return [
-            tf.TensorSpec(
-                [batch_size, len(pool.read.line), *pool.shape], pool.dtype, pool.name
-            )
+    @property
+    def past(self) -> dict[str, tuple[Sequence[int], str]]:
+        """What the chunk reads of each pool."""
+        return {
+            pool.name: ([len(pool.read.line), *pool.shape], pool.dtype)
             for pool in self.table.pools
-        ]
+        }
 
     def _run(
-        self,
-        inputs: Sequence[tf.Tensor],
-        past: Sequence[tf.Tensor],
-        rows: Any,
-        stepwise: bool,
+        self, inputs: list[tf.Tensor], past: dict[str, tf.Tensor], rows: Any
     ) -> tuple[list[tf.Tensor], dict[str, tf.Tensor]]:
-        names = [pool.name for pool in self.table.pools]
-        read = dict(zip(names, past, strict=True))
-        outputs, made = pools.advance(
-            self.plan, self.table, inputs, read, rows, stepwise
-        )
-        return outputs, {rings.new(name): made[name] for name in names}
+        outputs, made = pools.advance(self.plan, self.table, inputs, past, rows)
+        return outputs, {rings.new(name): made[name] for name in past}
 
 
 _CHUNKS = {"graph": Chunk, "host": HostedChunk}
 
 
 def _write_saved_model(chunk: Chunk, batch_size: int | None, path: str) -> None:
-    function = chunk.function(batch_size)
-    _save(chunk, function, path)
-
-
-def _save(chunk: Chunk, function: Any, path: str) -> None:
     # In a SavedModel of a tf.Module that holds the model LiteRT reads other weights.
     archive = keras.export.ExportArchive()
     archive.track(chunk.streamed.model)
-    archive.add_endpoint(_SIGNATURE, function)
+    archive.add_endpoint(_SIGNATURE, chunk.function(batch_size))
     archive.write_out(path, verbose=False)
 
 
@@ -197,9 +168,8 @@ def _check_precision(form: str, chunk: Chunk) -> None:
 def _write_litert(chunk: Chunk, batch_size: int | None, path: str) -> None:
     _check_precision("litert", chunk)
     # Without SELECT_TF_OPS it has its own operations alone.
-    function = chunk.function(batch_size or 1, stepwise=True)
     with tempfile.TemporaryDirectory() as folder:
-        _save(chunk, function, folder)
+        _write_saved_model(chunk, batch_size or 1, folder)
         converter = tf.lite.TFLiteConverter.from_saved_model(folder)
         try:
             content = converter.convert()
@@ -211,7 +181,7 @@ def _write_litert(chunk: Chunk, batch_size: int | None, path: str) -> None:
 
 def _write_onnx(chunk: Chunk, batch_size: int | None, path: str) -> None:
     try:
-        onnx, tf2onnx = map(importlib.import_module, ("onnx", "tf2onnx"))
+        importlib.import_module("tf2onnx")
     except ImportError as error:
         raise ImportError("format='onnx' needs the package tf2onnx") from error
     _check_precision("onnx", chunk)
@@ -221,32 +191,13 @@ def _write_onnx(chunk: Chunk, batch_size: int | None, path: str) -> None:
                 f"format='onnx' cannot hold {node.path!r}: ONNX Runtime refuses the iteration of "
                 "an EquilibriumTrellisLayer. Write format='litert' or 'tf_saved_model'."
             )
-    prefix = "" if chunk.table else "next_"
-    function = chunk.function(batch_size, prefix, stepwise=True)
-    specs = chunk.specs(batch_size)
+    function = chunk.function(batch_size)
     try:
-        model, _ = tf2onnx.convert.from_function(function, input_signature=specs)
-        _hold_constants(onnx, model.graph, function.get_concrete_function())
-        # It leaves in what it cannot convert.
-        onnx.checker.check_model(model)
+        model = onnx_model(function.python_function, chunk.specs(batch_size))
     except Exception as error:
         raise _no_conversion("onnx", chunk, error) from error
     with tf.io.gfile.GFile(path, "wb") as file:
         file.write(model.SerializeToString())
-
-
-def _hold_constants(onnx: Any, graph: Any, function: Any) -> None:
-    """Puts the tensors of layers that are no variables into an ONNX graph, which asks for them."""
-    values = function.captured_inputs
-    first = len(function.inputs) - len(values)
-    names = [tensor.name for tensor in function.inputs[first:]]
-    captured = dict(zip(names, values, strict=True))
-    asked = [tensor for tensor in graph.input if tensor.name in captured]
-    for tensor in asked:
-        value = captured[tensor.name].numpy()
-        constant = onnx.numpy_helper.from_array(value, tensor.name)
-        graph.initializer.append(constant)
-        graph.input.remove(tensor)
 
 
 def _no_conversion(form: str, chunk: Chunk, error: Exception) -> ValueError:

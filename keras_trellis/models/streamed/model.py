@@ -38,8 +38,8 @@ class StreamedModel:
 
     Args:
         model: a functional or Sequential model, built. All its inputs are sequences `[B, T, ...]`
-            over the same time steps. A layer or a `TrellisClassifier` goes into such a model:
-            `keras.Model(inputs, layer(inputs))`.
+            over the same time steps. A layer, a `TrellisClassifier` or a `TrellisLM` goes into
+            such a model: `keras.Model(inputs, layer(inputs))`.
 
     Attributes:
         model: the model.

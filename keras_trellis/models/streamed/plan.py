@@ -6,6 +6,7 @@ import contextlib
 import dataclasses
 import itertools
 import math
+import operator
 import re
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
@@ -20,6 +21,8 @@ from keras_trellis.models.streamed import rules
 from keras_trellis.models.streamed.calls import Call, Graph, graph, is_graph
 from keras_trellis.models.streamed.rule import NotStreamableError, Rule, Signal, signals
 from keras_trellis.types import Number, Tensor
+
+_SLOT = operator.attrgetter("slot")
 
 
 class Node(NamedTuple):
@@ -39,6 +42,8 @@ class Node(NamedTuple):
             cache.
         keys: the names of these that its rule knows, in their order; None where its cache goes on
             as a whole.
+        stepwise: whether a recurrent layer takes one step after the other, without a loop in its
+            graph.
     """
 
     path: str
@@ -51,6 +56,7 @@ class Node(NamedTuple):
     names: list[str | None]
     lines: dict[str, Line]
     keys: list[str] | None
+    stepwise: bool = False
 
     def pack(self, cache: Mapping[str, Tensor], rows: Number) -> Any:
         """Returns its cache of the tensors with its names."""
@@ -84,12 +90,35 @@ class Node(NamedTuple):
         arrays = {name: ops.convert_to_numpy(begun[name])[0] for name in begun}
         return {name: array.tolist() for name, array in arrays.items() if array.any()}
 
+    def stream(
+        self,
+        cache: Mapping[str, Tensor],
+        rows: Number,
+        mask: Any,
+        args: Any,
+        kwargs: Any,
+    ) -> tuple[Any, dict[str, Tensor]]:
+        """Continues from a cache.
+
+        Args:
+            cache: that of all nodes.
+            rows: B.
+            mask: what its rule takes.
+            args: its arguments.
+            kwargs: its named arguments.
+
+        Returns:
+            what the layer returns, and the tensors of its own next cache.
+        """
+        stream = self.rule.stream_stepwise if self.stepwise else self.rule.stream
+        outputs, after = stream(self.pack(cache, rows), mask, *args, **kwargs)
+        return outputs, self.unpack(after)
+
     def advance(
         self,
         past: Mapping[str, Tensor],
-        mask: Any,
         rows: Number,
-        stepwise: bool,
+        mask: Any,
         args: Any,
         kwargs: Any,
     ) -> tuple[Any, dict[str, Tensor]]:
@@ -97,21 +126,17 @@ class Node(NamedTuple):
 
         Args:
             past: the entries of all lines.
-            mask: what its rule takes.
-            rows: B.
-            stepwise: see `Plan.run`.
-            args: its arguments.
-            kwargs: its named arguments.
+            rows: as for `stream`, and so are the others.
+            mask: see there.
+            args: see there.
+            kwargs: see there.
 
         Returns:
             what the layer returns, and the new entries of its lines.
         """
-        rule = self.rule
         if self.keys is None:
-            stream = rule.stream_stepwise if stepwise else rule.stream
             last = {name: past[name][:, 0] for name in self.lines}
-            outputs, cache = stream(self.pack(last, rows), mask, *args, **kwargs)
-            after = self.unpack(cache)
+            outputs, after = self.stream(last, rows, mask, args, kwargs)
             return outputs, {name: after[name][:, None] for name in after}
         if any(valid is not None for valid in keras.tree.flatten(mask)):
             raise ValueError(
@@ -120,7 +145,7 @@ class Node(NamedTuple):
             )
         name_by_key = dict(zip(self.keys, self.lines, strict=True))
         own = {key: past[name] for key, name in name_by_key.items()}
-        outputs, pushed = rule.advance(own, *args, **kwargs)
+        outputs, pushed = self.rule.advance(own, *args, **kwargs)
         return outputs, {name: pushed[key] for key, name in name_by_key.items()}
 
 
@@ -160,13 +185,16 @@ class Plan(NamedTuple):
             tensors |= node.unpack(cache)
         return tensors
 
+    def stepwise(self) -> Plan:
+        """Returns the plan whose recurrent layers have no loop in their graphs."""
+        return self._replace(nodes=[n._replace(stepwise=True) for n in self.nodes])
+
     def run(
         self,
         inputs: Sequence[Tensor],
         masks: Sequence[Tensor | None],
         cache: Mapping[str, Tensor],
         rows: Number,
-        stepwise: bool = False,
     ) -> tuple[list[Tensor], dict[str, Tensor]]:
         """Continues where the chunk before ended.
 
@@ -175,30 +203,14 @@ class Plan(NamedTuple):
             masks: for each of these bool `[B, n]`, or None.
             cache: its cache.
             rows: B.
-            stepwise: whether recurrent layers take one step after the other, without a loop in
-                their graph.
 
         Returns:
             the outputs, flat, and the next cache.
         """
-        after: dict[str, Tensor] = {}
-
-        def stream(node: Node, mask: Any, args: Any, kwargs: Any) -> Any:
-            rule = node.rule
-            run = rule.stream_stepwise if stepwise else rule.stream
-            before = node.pack(cache, rows)
-            outputs, part = run(before, mask, *args, **kwargs)
-            after.update(node.unpack(part))
-            return outputs
-
-        return self._through(inputs, masks, stream), after
+        return self._through(inputs, masks, Node.stream, cache, rows)
 
     def advance(
-        self,
-        inputs: Sequence[Tensor],
-        past: Mapping[str, Tensor],
-        rows: Number,
-        stepwise: bool = False,
+        self, inputs: Sequence[Tensor], past: Mapping[str, Tensor], rows: Number
     ) -> tuple[list[Tensor], dict[str, Tensor]]:
         """Continues from what a chunk reads of the delay lines.
 
@@ -206,41 +218,36 @@ class Plan(NamedTuple):
             inputs: the chunk, flat: each `[B, n, ...]`, n known.
             past: of each line the entries at `line.places(n)`.
             rows: B.
-            stepwise: as for `run`.
 
         Returns:
             the outputs, flat, and the new entries of each line.
         """
-        pushed: dict[str, Tensor] = {}
-
-        def advance(node: Node, mask: Any, args: Any, kwargs: Any) -> Any:
-            outputs, entries = node.advance(past, mask, rows, stepwise, args, kwargs)
-            pushed.update(entries)
-            return outputs
-
-        masks = [None] * len(inputs)
-        return self._through(inputs, masks, advance), pushed
+        return self._through(inputs, [None] * len(inputs), Node.advance, past, rows)
 
     def _through(
         self,
         inputs: Sequence[Tensor],
         masks: Sequence[Tensor | None],
-        run: Callable[[Node, Any, Any, Any], Any],
-    ) -> list[Tensor]:
-        """Runs all calls, in order, and returns the outputs."""
+        run: Callable[..., tuple[Any, dict[str, Tensor]]],
+        past: Mapping[str, Tensor],
+        rows: Number,
+    ) -> tuple[list[Tensor], dict[str, Tensor]]:
+        """Runs all calls, in order; returns the outputs, and what `run` makes for the future."""
+        after: dict[str, Tensor] = {}
         values = _by_slot(self.inputs, inputs)
         valid = _by_slot(self.inputs, masks)
         for node in self.nodes:
-            args, kwargs = _filled((node.args, node.kwargs), values)
+            args, kwargs = _replaced((node.args, node.kwargs), Signal, _SLOT, values)
             mask = kwargs.pop("mask", None)
             if mask is None:
                 mask = _masks(node.args[0], values, valid)
             with _unchanged(node.rule.layer):
-                outputs = run(node, mask, args, kwargs)
+                outputs, made = run(node, past, rows, mask, args, kwargs)
+            after |= made
             values |= _by_slot(node.outputs, keras.tree.flatten(outputs))
             output_masks = _output_masks(node, args, mask)
             valid |= _by_slot(node.outputs, output_masks)
-        return [values[signal.slot] for signal in self.outputs]
+        return [values[signal.slot] for signal in self.outputs], after
 
 
 def plan(model: keras.Model, reserved: Sequence[str]) -> Plan:
@@ -280,7 +287,8 @@ class _Planner:
         """Plans the calls of a model, and returns its outputs."""
         known = _by_id(model.inputs, inputs)
         for call in model.calls:
-            args, kwargs = _translated((call.args, call.kwargs), known)
+            symbols = call.args, call.kwargs
+            args, kwargs = _replaced(symbols, keras.KerasTensor, id, known)
             names = (*path, call.layer.name)
             try:
                 outputs = self._call(call, args, kwargs, names)
@@ -334,27 +342,21 @@ class _Planner:
 
     def _names(self, path: tuple[str, ...], cache: Any) -> list[str | None]:
         """Returns names of letters, digits and underscores, which all formats take."""
-        names: list[str | None] = []
         prefix = plain_name("_".join(path))
-        for wanted, spec in named(prefix, cache).items():
-            name = None
-            if math.prod(spec.shape):
-                name = another_name(wanted, self._taken)
-                self._taken.add(name)
-            names.append(name)
-        return names
+        return [
+            _another_name(wanted, self._taken) if math.prod(spec.shape) else None
+            for wanted, spec in named(prefix, cache).items()
+        ]
 
     def _named_lines(
         self, path: tuple[str, ...], declared: Mapping[str, Line]
     ) -> dict[str, Line]:
         """Returns the delay lines of a call, by names that no other has."""
-        lines = {}
         prefix = plain_name("_".join(path))
-        for key, line in declared.items():
-            name = another_name(f"{prefix}_{key}", self._line_names)
-            self._line_names.add(name)
-            lines[name] = line
-        return lines
+        return {
+            _another_name(f"{prefix}_{key}", self._line_names): line
+            for key, line in declared.items()
+        }
 
 
 def _cache_lines(
@@ -373,11 +375,13 @@ def plain_name(name: str) -> str:
     return re.sub(r"\W", "_", name, flags=re.ASCII)
 
 
-def another_name(name: str, taken: set[str]) -> str:
-    """Returns a name that is not taken. A layer that is called twice keeps two caches."""
+def _another_name(name: str, taken: set[str]) -> str:
+    """Takes a name that is not taken. A layer that is called twice keeps two caches."""
     later = (f"{name}_call{number}" for number in itertools.count(2))
     candidates = itertools.chain([name], later)
-    return next(free for free in candidates if free not in taken)
+    chosen = next(free for free in candidates if free not in taken)
+    taken.add(chosen)
+    return chosen
 
 
 def flat_inputs(model: keras.Model, values: Any) -> list[Any]:
@@ -430,38 +434,25 @@ def _unchanged(layer: Any) -> AbstractContextManager:
 
 
 def _by_slot(signals: Sequence[Signal], values: Sequence[Any]) -> dict[int, Any]:
-    slots = [signal.slot for signal in signals]
-    return dict(zip(slots, values, strict=True))
+    return dict(zip(map(_SLOT, signals), values, strict=True))
 
 
 def _by_id(
     tensors: Sequence[keras.KerasTensor], signals: Sequence[Signal]
 ) -> dict[int, Signal]:
     """Returns signals by the identity of the symbolic tensors that they stand for."""
-    ids = map(id, tensors)
-    return dict(zip(ids, signals, strict=True))
+    return dict(zip(map(id, tensors), signals, strict=True))
 
 
-def _translated(arguments: Any, known: Mapping[int, Signal]) -> Any:
-    """Returns arguments with the signals of symbolic tensors in their place."""
+def _replaced(
+    arguments: Any, kind: type, key: Callable[[Any], int], values: Mapping[int, Any]
+) -> Any:
+    """Returns arguments with values, by a key, in the place of those of a kind."""
 
-    def translate(leaf: Any) -> Any:
-        if isinstance(leaf, keras.KerasTensor):
-            return known[id(leaf)]
-        return leaf
+    def replace(leaf: Any) -> Any:
+        return values[key(leaf)] if isinstance(leaf, kind) else leaf
 
-    return keras.tree.map_structure(translate, arguments)
-
-
-def _filled(arguments: Any, values: Mapping[int, Any]) -> Any:
-    """Returns arguments with the values of signals in their place."""
-
-    def fill(leaf: Any) -> Any:
-        if isinstance(leaf, Signal):
-            return values[leaf.slot]
-        return leaf
-
-    return keras.tree.map_structure(fill, arguments)
+    return keras.tree.map_structure(replace, arguments)
 
 
 def _masks(arguments: Any, values: Mapping[int, Any], valid: Mapping[int, Any]) -> Any:

@@ -37,7 +37,6 @@ def advance(
     inputs: Sequence[Tensor],
     pools: Mapping[str, Tensor],
     rows: Number,
-    stepwise: bool = False,
 ) -> tuple[list[Tensor], dict[str, Tensor]]:
     """Runs a model over a chunk.
 
@@ -47,7 +46,6 @@ def advance(
         inputs: the chunk, flat.
         pools: what the chunk reads, by pool: `[B, entries, ...]`.
         rows: B.
-        stepwise: see `Plan.run`.
 
     Returns:
         the outputs, flat, and what the chunk makes, by pool.
@@ -58,7 +56,7 @@ def advance(
         sizes = [len(line.places) for line in lines]
         parts = backend.split(pools[pool.name], sizes, axis=1)
         past |= {line.name: part for line, part in zip(lines, parts, strict=True)}
-    outputs, pushed = plan.advance(inputs, past, rows, stepwise)
+    outputs, pushed = plan.advance(inputs, past, rows)
     made = {}
     for pool in table.pools:
         lines = [table.lines[number] for number in pool.lines]

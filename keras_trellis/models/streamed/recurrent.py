@@ -1,4 +1,4 @@
-"""Layers that stream by themselves, Keras's recurrent layers, and classifiers over either."""
+"""Layers that stream by themselves, Keras's recurrent layers, and models over either."""
 
 from __future__ import annotations
 
@@ -13,7 +13,9 @@ from keras_trellis.core import masks
 from keras_trellis.core.lines import Line, take
 from keras_trellis.layers.hooks import cached_state
 from keras_trellis.layers.recurrent import RecurrentLayer
+from keras_trellis.models import passes
 from keras_trellis.models.classifier import TrellisClassifier
+from keras_trellis.models.language_model import TrellisLM
 from keras_trellis.models.streamed.rule import NotStreamableError, Rule, Signal
 from keras_trellis.types import Number, Tensor
 
@@ -187,7 +189,35 @@ def _wrapped(layer: Any, channels: int | None, unroll: bool) -> RecurrentLayer:
     return wrapped
 
 
-class Classified(Cached):
+class Composed(Cached):
+    """A model over a layer that streams."""
+
+    def streaming_layer(self, steps: int | None) -> Any:
+        """Returns the layer that the model is made of."""
+        return self.layer.trellis
+
+    def read(self, inputs: Tensor) -> Tensor:
+        """Returns what the layer gets."""
+        return inputs
+
+    def results(self, outputs: Tensor) -> Tensor:
+        """Returns what the model makes of the layer's outputs."""
+        raise NotImplementedError
+
+    def stream(self, cache: Any, mask: Any, inputs: Any) -> tuple[Tensor, Any]:
+        """Continues the sequences."""
+        outputs, cache = super().stream(cache, mask, self.read(inputs))
+        return self.results(outputs), cache
+
+    def advance(
+        self, past: Mapping[str, Tensor], inputs: Tensor
+    ) -> tuple[Tensor, dict[str, Tensor]]:
+        """Continues the sequences."""
+        outputs, pushed = super().advance(past, self.read(inputs))
+        return self.results(outputs), pushed
+
+
+class Classified(Composed):
     """A `TrellisClassifier`: the logits of the last output so far."""
 
     def __init__(self, layer: TrellisClassifier, *args: Any, **kwargs: Any) -> None:
@@ -198,24 +228,21 @@ class Classified(Cached):
             )
         self._returns_all = False
 
-    def streaming_layer(self, steps: int | None) -> Any:
-        """Returns the layer that the classifier is made of."""
-        return self.layer.trellis
-
-    def stream(self, cache: Any, mask: Any, inputs: Any) -> tuple[Tensor, Any]:
-        """Continues the sequences and classifies what has been so far."""
-        outputs, cache = super().stream(cache, mask, inputs)
-        return self._logits(outputs), cache
-
-    def advance(
-        self, past: Mapping[str, Tensor], inputs: Tensor
-    ) -> tuple[Tensor, dict[str, Tensor]]:
-        """Continues the sequences and classifies what has been so far."""
-        outputs, pushed = super().advance(past, inputs)
-        return self._logits(outputs), pushed
-
-    def _logits(self, outputs: Tensor) -> Tensor:
+    def results(self, outputs: Tensor) -> Tensor:
+        """Returns logits."""
         return heads.at_least_float32(self.layer.dense(outputs))
+
+
+class Language(Composed):
+    """A `TrellisLM`: the logits of the token after each step; NaN of an id that is no token's."""
+
+    def read(self, inputs: Tensor) -> Tensor:
+        """Returns word vectors."""
+        return passes.embed(self.layer, ops.cast(inputs, "int32"))
+
+    def results(self, outputs: Tensor) -> Tensor:
+        """Returns logits."""
+        return passes.logits(self.layer, outputs)
 
 
 LAYERS: dict[type, Callable[..., Rule]] = {
@@ -224,19 +251,6 @@ LAYERS: dict[type, Callable[..., Rule]] = {
     layers.RNN: Recurrent,
     layers.SimpleRNN: Recurrent,
     TrellisClassifier: Classified,
+    TrellisLM: Language,
 }
-"""The recurrent layers of Keras, and the classifier."""
-
-
-def streams(layer: Any) -> bool:
-    """Returns whether a layer has the protocol."""
-    return _has(layer, "get_initial_cache", "stream")
-
-
-def has_lines(layer: Any) -> bool:
-    """Returns whether a layer declares what it reads of its past."""
-    return _has(layer, "delay_lines", "advance")
-
-
-def _has(layer: Any, *names: str) -> bool:
-    return all(hasattr(layer, name) for name in names)
+"""The recurrent layers of Keras, and models over a layer that streams."""

@@ -8,7 +8,6 @@ from typing import Any
 import keras
 from keras import layers
 
-from keras_trellis.models.language_model import TrellisLM
 from keras_trellis.models.streamed import pooled, recurrent, stepwise, windows
 from keras_trellis.models.streamed.rule import NotStreamableError, Rule, Signal, signals
 
@@ -35,7 +34,6 @@ REFUSED: dict[type, str] = {
     ),
     layers.UpSampling1D: "returns more steps than it reads",
     layers.Conv1DTranspose: "returns more steps than it reads",
-    TrellisLM: "has `stream`, `prefill` and `step` of its own",
 }
 """Why these, and what derives from them, are not streamed."""
 
@@ -95,9 +93,9 @@ def _maker(layer: Any, args: tuple[Any, ...]) -> Callable[..., Rule]:
         raise NotStreamableError("must get its input as the first argument of its call")
     if type(layer) in LAYERS:
         return LAYERS[type(layer)]
-    if recurrent.streams(layer):
+    if hasattr(layer, "get_initial_cache") and hasattr(layer, "stream"):
         return recurrent.Cached
-    if recurrent.has_lines(layer):
+    if hasattr(layer, "delay_lines") and hasattr(layer, "advance"):
         return recurrent.Lined
     raise NotStreamableError(UNKNOWN)
 

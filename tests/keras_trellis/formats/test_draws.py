@@ -6,8 +6,10 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from keras_trellis.export import draws, stops
+from keras_trellis.backend import current as backend
+from keras_trellis.export import continuation, stops
 from keras_trellis.formats import philox, sampling
+from keras_trellis.models import generation
 
 # The known answers of Random123 for philox4x32-10: counter, key, block.
 KNOWN = [
@@ -35,7 +37,7 @@ def words(text):
 
 @pytest.mark.parametrize(("counter", "key", "block"), KNOWN)
 def test_philox_gives_the_known_answers(counter, key, block):
-    found = philox.philox(words(counter), words(key))
+    found = np.ravel(philox.philox(words(counter)[:, None], words(key)[:, None]))
     np.testing.assert_array_equal(found, words(block))
 
 
@@ -45,12 +47,16 @@ def graph():
     row, rows = (tf.TensorSpec([None], d) for d in (tf.int64, tf.int32))
     scores = tf.TensorSpec([None, 13], tf.float32)
     number = tf.TensorSpec([None], tf.float32)
-    how = draws.Sampling(number, rows, number, row)
+    how = sampling.Sampling(number, rows, number, row)
+    seeds = tf.TensorSpec([None, 3], tf.int32)
+
+    def filtered(*given):
+        return sampling.filtered(*given, generation.OPERATIONS)
+
     return {
-        "bits": tf.function(lambda s, n: draws.bits(s, n, 13), [row, rows]),
-        "gumbel": tf.function(lambda s, n: draws.gumbel(s, n, 13), [row, rows]),
-        "draw": tf.function(draws.draw, [scores, how, rows]),
-        "filtered": tf.function(draws.filtered, [scores, rows, number]),
+        "bits": tf.function(lambda s, n: backend.row_bits(s, n, 13), [seeds, rows]),
+        "draw": tf.function(continuation.draw, [scores, how, rows]),
+        "filtered": tf.function(filtered, [scores, rows, number]),
     }
 
 
@@ -63,18 +69,17 @@ ROWS = st.lists(st.tuples(SEEDS, st.integers(0, 2**31 - 1)), min_size=1, max_siz
 def test_a_row_draws_by_its_seed_and_number_alone(graph, rows):
     seeds = np.array([seed for seed, _ in rows], np.int64)
     numbers = np.array([number for _, number in rows], np.int32)
-    found = philox.bits(seeds, numbers, 13)
-    np.testing.assert_array_equal(graph["bits"](seeds, numbers), found)
-    noise = philox.gumbel(seeds, numbers, 13)
-    np.testing.assert_allclose(graph["gumbel"](seeds, numbers), noise, atol=1e-5)
-    for index, (seed, number) in enumerate(rows):
-        key = [seed % 2**32, seed % 2**64 // 2**32]
+    places = np.arange(len(rows))
+    found = philox.bits(seeds, numbers, 13, places)
+    key = np.array([[s % 2**32, s % 2**64 // 2**32] for s, _ in rows], np.uint32)
+    given = np.column_stack([key.view(np.int32), places]).astype(np.int32)
+    np.testing.assert_array_equal(graph["bits"](given, numbers), found)
+    for index, number in enumerate(numbers):
         for block in range(4):
-            expected = philox.philox(
-                np.array([block, 0, number, 0], np.uint32), np.array(key, np.uint32)
-            )
+            counter = np.array([block, index, number, 0], np.uint32)
+            expected = philox.philox(counter[:, None], key[index][:, None])
             own = found[index, 4 * block : 4 * block + 4]
-            np.testing.assert_array_equal(own, expected[: len(own)])
+            np.testing.assert_array_equal(own, np.ravel(expected)[: len(own)])
 
 
 def test_noise_is_that_of_one_draw_after_the_other():
@@ -85,8 +90,8 @@ def test_noise_is_that_of_one_draw_after_the_other():
             rows = np.array([True, False, True])
             noise.choose(rows)
             seeds, numbers = seeds[rows], numbers[rows]
-        expected = philox.gumbel(seeds, numbers + step, 9)
-        np.testing.assert_array_equal(noise.next(), expected)
+        expected = sampling.gumbel(philox.bits(seeds, numbers + step, 9))
+        np.testing.assert_array_equal(noise(), expected)
 
 
 def kept(row, top_k, top_p):
@@ -123,7 +128,7 @@ def test_a_token_is_chosen_by_the_definition(graph, rows, seed):
     how = (temperature, top_k, top_p, seeds)
     noise = sampling.Noise(seeds, numbers, 13)
     token = sampling.draw(scores, sampling.Sampling(*how), noise)
-    drawn = graph["draw"](scores, draws.Sampling(*how), numbers)
+    drawn = graph["draw"](scores, sampling.Sampling(*how), numbers)
     np.testing.assert_array_equal(drawn, token)
     assert token[0] == scores[0].argmax()  # without noise
 

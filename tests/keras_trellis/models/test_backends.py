@@ -55,6 +55,7 @@ np.testing.assert_array_equal(continued(ids, temperature=0), given["tied.greedy"
 # A row's text follows the seed and no neighbour, and the weights as they are now.
 sampling = {"temperature": 1.5, "top_k": 9, "top_p": 0.95}
 text = continued(ids, seed=4, **sampling)
+np.testing.assert_array_equal(text, given["tied.drawn"])  # as TensorFlow draws
 np.testing.assert_array_equal(continued(ids[:1], seed=4, **sampling), text[:1])
 assert np.any(continued(ids, seed=5, **sampling) != text)
 assert np.any(continued(ids, **sampling) != continued(ids, **sampling))
@@ -141,12 +142,13 @@ def language_answers(model, head, ids, targets):
     """Returns what the program looks at, and trains the model."""
     before = {"logits": model(ids)}
     if head == "tied":
+        ends = {"stop_token_ids": [1], "forbidden_ids": [2]}
+        sampling = {"temperature": 1.5, "top_k": 9, "top_p": 0.95}
         before |= {
             "chunk": model.score(ids[:, :2], targets[:, :2])[0],
             "terms": np.stack(model.loss_terms(ids, targets)[0]),
-            "greedy": model.generate(
-                ids, 16, temperature=0, stop_token_ids=[1], forbidden_ids=[2]
-            ),
+            "greedy": model.generate(ids, 16, temperature=0, **ends),
+            "drawn": model.generate(ids, 16, seed=4, **sampling, **ends),
         }
     model.compile(keras.optimizers.SGD(0.5))
     history = model.fit(ids, targets, epochs=3, shuffle=False, verbose=0).history

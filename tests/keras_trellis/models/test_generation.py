@@ -7,6 +7,7 @@ import pytest
 import tensorflow as tf
 
 from keras_trellis import TrellisLayer, TrellisLM
+from keras_trellis.formats import sampling
 from keras_trellis.models import generation
 
 V = 7
@@ -14,6 +15,12 @@ V = 7
 
 def log_probs_of(rows, seed=0):
     return tf.nn.log_softmax(np.random.default_rng(seed).normal(size=(rows, V))).numpy()
+
+
+def filtered(log_probs, top_k, top_p):
+    log_probs = tf.constant(log_probs)
+    given = tf.constant(top_k), tf.constant(top_p, log_probs.dtype)
+    return sampling.filtered(log_probs, *given, generation.OPERATIONS)
 
 
 def filtered_by_numpy(log_probs, top_k, top_p):
@@ -39,18 +46,14 @@ def filtered_by_numpy(log_probs, top_k, top_p):
 @hypothesis.settings(max_examples=60)
 def test_filters_against_numpy(seed, top_k, top_p):
     log_probs = log_probs_of(1, seed)
-    actual = generation.filter_log_probs(
-        tf.constant(log_probs), top_k=top_k, top_p=top_p
-    )
+    actual = filtered(log_probs, [top_k], [top_p])
     expected = filtered_by_numpy(log_probs[0], top_k, top_p)
     np.testing.assert_array_equal(actual[0], expected)
 
 
 def test_filters_row_by_row():
     log_probs = log_probs_of(3)
-    actual = generation.filter_log_probs(
-        log_probs, top_k=[1, 3, V], top_p=[1.0, 0.6, 0.9]
-    )
+    actual = filtered(log_probs, [1, 3, V], [1.0, 0.6, 0.9])
     for row, (k, p) in enumerate([(1, 1.0), (3, 0.6), (V, 0.9)]):
         np.testing.assert_array_equal(
             actual[row], filtered_by_numpy(log_probs[row], k, p)
@@ -58,7 +61,7 @@ def test_filters_row_by_row():
 
 
 def test_equals_are_kept_together():
-    kept = generation.filter_log_probs(tf.constant([[1.0, 2.0, 2.0, 0.0]]), top_k=1)
+    kept = filtered([[1.0, 2.0, 2.0, 0.0]], [1], [1.0])
     np.testing.assert_array_equal(np.isfinite(kept), [[False, True, True, False]])
 
 
@@ -165,7 +168,7 @@ def test_row_seeds(dtype):
         generation.row_seeds(None, 3), generation.row_seeds(None, 3)
     )
     for extreme in (-1, 2**63, 2**70):
-        assert generation.row_seeds(extreme, 2).shape == (2, 2)
+        assert generation.row_seeds(extreme, 2).shape == (2, 3)
     with pytest.raises(
         ValueError, match="`seed` must be None or an integer. Received: seed='a'"
     ):

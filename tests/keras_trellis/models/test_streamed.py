@@ -5,6 +5,7 @@ import math
 
 import keras
 import numpy as np
+import onnxruntime
 import pytest
 import tensorflow as tf
 from keras import layers, ops
@@ -62,7 +63,6 @@ REFUSED = [
     ("more steps than it reads", lambda x: layers.UpSampling1D()(x)),
     ("by its `get_initial_cache", lambda x: layers.Cropping1D()(x)),
     ("of no class that is known", lambda x: Unknown()(x)),
-    ("`step` of its own", lambda x: language_model()(ops.cast(x[..., 0], "int32"))),
     ("half of a window", lambda x: layers.Conv1D(3, 3, padding="same")(x)),
     (r"overlap by 2, .*g1D\(\(2, 0\)\)", lambda x: layers.MaxPooling1D(3, 1)(x)),
     ("whole windows of padding", lambda x: layers.Conv1D(3, 2)(padded(x, (2, 0)))),
@@ -395,6 +395,38 @@ def test_operations_of_keras():
     np.testing.assert_allclose(chunks(StreamedModel(model), X)[-1], model(X), atol=1e-6)
 
 
+@pytest.mark.parametrize("cache", ["graph", "host"])
+def test_a_language_model_streams_as_any_other(cache, tmp_path):
+    model = TrellisLM(9, TrellisLayer(4, 3, dilation_rate=(1, 2)), embedding_units=4)
+    ids = np.random.default_rng(0).integers(0, 9, [2, 8])
+    symbols = keras.Input((None,), dtype="int32", name="ids")
+    stream = StreamedModel(keras.Model(symbols, model(symbols)))
+    whole = np.asarray(model(ids))
+    np.testing.assert_allclose(
+        np.concatenate(chunks(stream, ids), axis=1), whole, atol=1e-6
+    )
+    running, past = stream.start(2), model.get_initial_cache(2)
+    for step in range(8):
+        found = running.advance(ids[:, step : step + 1])[:, 0]
+        log_probs, past = model.step(ids[:, step], past)
+        np.testing.assert_allclose(ops.log_softmax(found), log_probs, atol=1e-6)
+    *_, count = stream.summary().splitlines()[-1].split()
+    assert int(count.replace(",", "")) == products(stream)
+    path = str(tmp_path / "model.onnx")
+    stream.export(path, "onnx", cache=cache, batch_size=2)
+    begun = {name: np.asarray(v) for name, v in stream.get_initial_cache(2).items()}
+    session = onnxruntime.InferenceSession(path)
+    given = {"ids": ids[:, :1].astype("int32"), **begun}
+    if cache == "host":
+        sizes = {value.name: value.shape for value in session.get_inputs()}
+        given |= {
+            name: np.zeros(sizes[name], "float32") for name in sizes.keys() - {"ids"}
+        }
+        given = {name: given[name] for name in sizes}
+    (outputs,) = session.run(["outputs"], given)
+    np.testing.assert_allclose(outputs[:, 0], whole[:, 0], atol=1e-6)
+
+
 def test_the_summary_counts_bytes_and_the_products_of_a_graph():
     def call(x):
         x = layers.Conv1D(4, 3, strides=2, padding="causal", name="conv")(x)
@@ -456,8 +488,8 @@ def test_a_mask_that_a_model_inside_is_called_with_is_an_input_of_the_stream():
 
 def products(stream):
     """Returns the multiply-adds of the products with weights in the graph of one chunk."""
-    chunk = formats.Chunk(stream, stream._plan, stream.stride)
-    graph = chunk.function(1, stepwise=True).get_concrete_function().graph
+    chunk = formats.Chunk(stream, stream._plan.stepwise(), stream.stride)
+    graph = chunk.function(1).get_concrete_function().graph
     total = 0
     for op in graph.get_operations():
         if op.type == "MatMul":
