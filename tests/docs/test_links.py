@@ -5,6 +5,7 @@ What is on the network is not asked for. The site's own links are checked as `ma
 
 import functools
 import html.parser
+import re
 import types
 from urllib.parse import unquote, urlsplit
 
@@ -66,6 +67,18 @@ def broken(path):
 )
 def test_links_lead_somewhere(path):
     assert not broken(path)
+
+
+def test_the_logs_that_programs_name_exist():
+    named = {
+        (path.relative_to(ROOT).as_posix(), log)
+        for folder in ("benchmarks", "configs", "docs", "tests", "trainers")
+        for path in (ROOT / folder).rglob("*.py")
+        if path.name != "test_links.py"  # its own examples
+        for log in re.findall(r"docs/notes/\w+\.md", path.read_text())
+    }
+    assert len(named) > 20
+    assert not [name for name in named if not (ROOT / name[1]).is_file()]
 
 
 def test_broken_links_are_found(tmp_path):
