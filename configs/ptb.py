@@ -129,8 +129,8 @@ def small() -> dict:
     8. The adaptive softmax is faster than a full one. So are products in bfloat16, on a processor
     that has instructions for them.
 
-    docs/notes/choosing.md has the trials. It has no weight dropout and no auxiliary loss, so that
-    these ablations have no preset.
+    docs/notes/language_models.md has the trials. It has no weight dropout and no auxiliary
+    loss, so that these ablations have no preset.
     """
     config = released()
     # Keras's own initializers: N(0, 0.01^2) is slow to start. An auxiliary output costs a softmax.
@@ -165,7 +165,7 @@ def small_stacked_lstm() -> dict:
     """Two stacked LSTMs that both read the input, for half an hour of a CPU; every value ours.
 
     They are computed by an equilibrium layer, whose groups are the LSTMs.
-    docs/notes/choosing.md has the trials.
+    docs/notes/language_models.md has the trials.
     """
     config = small()
     config["model"] = dict(
@@ -195,7 +195,7 @@ def small_lstm() -> dict:
     """A Keras LSTM of as many parameters as `small_stacked_lstm`, for as many steps; ours.
 
     Two layers, the last as wide as the embedding; the state is carried from window to window, as
-    LSTM language models are trained. docs/notes/choosing.md has the trials.
+    LSTM language models are trained. docs/notes/language_models.md has the trials.
     Dropout of the recurrent state is off: it hurt, and Keras's loop takes twice as long with it.
     """
     config = small_stacked_lstm()

@@ -80,7 +80,7 @@ def small() -> dict:
     """A trellis network of 16 levels, for twenty minutes of a CPU core; every value ours.
 
     It sees 17 characters. A run begins with 4 levels, which see more text in the same time, and
-    goes on with 8. docs/notes/choosing.md has the trials.
+    goes on with 8. docs/notes/language_models.md has the trials.
     """
     config = paper()
     # Keras's own initializers: N(0, 0.01^2) is slow to start.
@@ -109,7 +109,7 @@ def small() -> dict:
 def small_stacked_lstm() -> dict:
     """Two stacked LSTMs that both read the input, for ten minutes of a CPU core; every value ours.
 
-    docs/notes/choosing.md has the trials.
+    docs/notes/language_models.md has the trials.
     """
     config = paper()
     # Keras's own initializers: N(0, 0.01^2) is slow to start.

@@ -1,8 +1,8 @@
 """Python's own reference text, out of the standard library: needs no download.
 
 Every value is ours, chosen so that a run takes a few minutes of a CPU core. The studies of
-docs/notes/tuning.md found the LSTMs' dropouts of words and of the state, and their numbers of
-steps; here they are rounded. The other values are those with which the studies began.
+docs/notes/language_models.md found the LSTMs' dropouts of words and of the state, and their
+numbers of steps; here they are rounded. The other values are those with which the studies began.
 """
 
 from configs import ptb, text

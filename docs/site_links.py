@@ -1,7 +1,8 @@
-"""A hook of mkdocs: links out of docs/ lead to the repository's files, where an address is set.
+"""A hook of mkdocs: links out of the site lead to the repository's files.
 
-Without `repo_url`, which mkdocs.yml takes from KERAS_TRELLIS_URL, they stay relative paths: they
-lead to the files of the clone that the site was built in.
+Out of the site are the files out of docs/ and the logs in docs/notes. Where an address is set, as
+`repo_url`, which mkdocs.yml takes from KERAS_TRELLIS_URL, links lead there; else to the files of
+the clone that the site was built in, which has the site beside docs/.
 """
 
 import posixpath
@@ -9,7 +10,7 @@ import re
 from typing import Any
 from urllib.parse import urlsplit
 
-_LINK = re.compile(r"(?<=\]\()(\.\.?/[^)\s]+)(?=\))")
+_LINK = re.compile(r"(?<=\]\()((?:\.\.?|notes)/[^)\s]+)(?=\))")
 
 
 def address(link: str, page: str, url: str) -> str:
@@ -18,19 +19,20 @@ def address(link: str, page: str, url: str) -> str:
     Args:
         link: as the page has it.
         page: the page's path in docs/.
-        url: the repository's address, without a slash at its end.
+        url: the repository's address, without a slash at its end; empty: none.
     """
     parts = urlsplit(link)
-    folder = posixpath.dirname(f"docs/{page}")
-    path = posixpath.normpath(posixpath.join(folder, parts.path))
-    if path.startswith("docs/"):
+    folder = posixpath.dirname(page)
+    path = posixpath.normpath(posixpath.join("docs", folder, parts.path))
+    if path.startswith("docs/") and not path.startswith("docs/notes/"):
         return link
-    return f"{url}/blob/main/{path}" + (f"#{parts.fragment}" if parts.fragment else "")
+    fragment = f"#{parts.fragment}" if parts.fragment else ""
+    if url:
+        return f"{url}/blob/main/{path}{fragment}"
+    return posixpath.relpath(path, posixpath.join("site", folder)) + fragment
 
 
 def on_page_markdown(markdown: str, *, page: Any, config: Any, **_: Any) -> str:
     """Replaces the links of a page; mkdocs calls it."""
-    if not config.repo_url:
-        return markdown
-    url, path = config.repo_url.rstrip("/"), page.file.src_uri
+    url, path = (config.repo_url or "").rstrip("/"), page.file.src_uri
     return _LINK.sub(lambda match: address(match[0], path, url), markdown)

@@ -136,4 +136,4 @@ pyplot.show()
 # effects that are not linear. Always print the naive forecast and a regression too.
 #
 # `python -m trainers.series --task=forecast` makes the same comparison from the command line, and
-# `--task=csv_numbers` trains on your own tables ([your own recordings](../howto/tables.md)).
+# `--task=csv_numbers` trains on your own tables ([your own recordings](../howto/recordings.md)).

@@ -1,4 +1,4 @@
-"""Trains an LSTM on as a trellis network of infinite depth, for docs/notes/choosing.md.
+"""Trains an LSTM on as a trellis network of infinite depth, for docs/notes/language_models.md.
 
     python -m docs.studies.from_lstm LSTM_RUN DATA_DIR FOLDER --epochs=2 --rate=1e-3
 

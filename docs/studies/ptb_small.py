@@ -1,4 +1,4 @@
-"""Trains `ptb` or `ptb_char` for some processor seconds, for docs/notes/choosing.md.
+"""Trains `ptb` or `ptb_char` for some processor seconds, for docs/notes/language_models.md.
 
     python -m docs.studies.ptb_small DATA_DIR small 100 optimizer.learning_rate=0.004
     python -m docs.studies.ptb_small DATA_DIR ptb_char/small 100 model.depth=4

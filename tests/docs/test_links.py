@@ -5,6 +5,8 @@ What is on the network is not asked for. The site's own links are checked as `ma
 
 import functools
 import html.parser
+import re
+import types
 from urllib.parse import unquote, urlsplit
 
 import markdown
@@ -67,6 +69,18 @@ def test_links_lead_somewhere(path):
     assert not broken(path)
 
 
+def test_the_logs_that_programs_name_exist():
+    named = {
+        (path.relative_to(ROOT).as_posix(), log)
+        for folder in ("benchmarks", "configs", "docs", "tests", "trainers")
+        for path in (ROOT / folder).rglob("*.py")
+        if path.name != "test_links.py"  # its own examples
+        for log in re.findall(r"docs/notes/\w+\.md", path.read_text())
+    }
+    assert len(named) > 10
+    assert not [name for name in named if not (ROOT / name[1]).is_file()]
+
+
 def test_broken_links_are_found(tmp_path):
     (tmp_path / "other.md").write_text("# A heading\n")
     page = tmp_path / "page.md"
@@ -89,16 +103,32 @@ def test_a_page_of_the_site_links_to_no_folder(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("link", "page", "expected"),
+    ("link", "page", "at_url", "in_clone"),
     [
-        (
-            "../trainers/lm.py",
-            "theory.md",
-            "https://a.invalid/blob/main/trainers/lm.py",
-        ),
-        ("../../README.md#a", "howto/b.md", "https://a.invalid/blob/main/README.md#a"),
-        ("../theory.md#a", "howto/b.md", "../theory.md#a"),
+        ("../trainers/lm.py", "a.md", "trainers/lm.py", "../trainers/lm.py"),
+        ("../../README.md#a", "howto/b.md", "README.md#a", "../../README.md#a"),
+        ("notes/c.md#a", "a.md", "docs/notes/c.md#a", "../docs/notes/c.md#a"),
+        ("../notes/c.md", "howto/b.md", "docs/notes/c.md", "../../docs/notes/c.md"),
     ],
 )
-def test_the_site_links_to_the_repository_where_an_address_is_set(link, page, expected):
-    assert site_links.address(link, page, "https://a.invalid") == expected
+def test_a_link_out_of_the_site_leads_to_the_repository(link, page, at_url, in_clone):
+    url = "https://a.invalid"
+    assert site_links.address(link, page, url) == f"{url}/blob/main/{at_url}"
+    assert site_links.address(link, page, "") == in_clone
+
+
+@pytest.mark.parametrize("url", ["https://a.invalid", ""])
+def test_a_link_within_the_site_stays(url):
+    assert site_links.address("../theory.md#a", "howto/b.md", url) == "../theory.md#a"
+
+
+@pytest.mark.parametrize("page", ["faq.md", "howto/stores.md"])
+def test_every_link_to_a_note_leaves_the_site(page):
+    text = (ROOT / "docs" / page).read_text()
+    file = types.SimpleNamespace(src_uri=page)
+    built = site_links.on_page_markdown(
+        text,
+        page=types.SimpleNamespace(file=file),
+        config=types.SimpleNamespace(repo_url=None),
+    )
+    assert text.count("notes/") == built.count("docs/notes/") > 0

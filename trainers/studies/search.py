@@ -117,7 +117,7 @@ def near(
     """Returns values with one, two or three entries changed.
 
     So one searches by hand. If all entries change at once, most trials are bad:
-    docs/notes/tuning.md has a table of both.
+    docs/notes/language_models.md has a table of both.
 
     Args:
         space: the search space.
