@@ -12,7 +12,6 @@ from absl import flags
 
 from trainers.cli import command, run_command
 from trainers.drawing import experiment
-from trainers.drawing.experiment import DrawingExperiment
 
 FLAGS = flags.FLAGS
 PROGRAM = "trainers.draw"
@@ -36,7 +35,7 @@ def parse_flags(argv: list[str]) -> list[str]:
 def _do() -> int | None:
     if FLAGS.mode == "train":
         return run_command.train_by_flags(
-            lambda path: DrawingExperiment(FLAGS.config, FLAGS.data_dir, path)
+            lambda path: experiment.load(FLAGS.config, FLAGS.data_dir, path)
         )
     experiment.evaluate(run_command.trained_run(PROGRAM), FLAGS.data_dir)
     return None

@@ -15,13 +15,14 @@ from absl import flags
 
 from trainers import evaluate, generate
 from trainers.cli import command, run_command
-from trainers.language.experiment import LanguageExperiment
+from trainers.language import experiment, writing
+from trainers.language.tasks.task import EVALUATION_FLAGS
 
 FLAGS = flags.FLAGS
 PROGRAM = "trainers.lm"
 MODES = ("train", "evaluate", "generate")
 _FLAG_MODES = {
-    **dict.fromkeys(evaluate.LANGUAGE_FLAGS, ("evaluate",)),
+    **dict.fromkeys(EVALUATION_FLAGS, ("evaluate",)),
     **dict.fromkeys(generate.OWN, ("generate",)),
 }
 
@@ -48,13 +49,13 @@ def _check_flags(argv: list[str]) -> None:
 def _do() -> int | None:
     if FLAGS.mode == "train":
         return run_command.train_by_flags(
-            lambda path: LanguageExperiment(FLAGS.config, FLAGS.data_dir, path)
+            lambda path: experiment.load(FLAGS.config, FLAGS.data_dir, path)
         )
     path = run_command.trained_run(PROGRAM)
     if FLAGS.mode == "evaluate":
-        evaluate.language_model(path)
+        experiment.evaluate(path, FLAGS.data_dir, **evaluate.options())
     else:
-        generate.continuation(path)
+        generate.write(writing.generate, path)
     return None
 
 

@@ -14,7 +14,7 @@ measures runs.
 from absl import flags
 
 from trainers.cli import command, run_command
-from trainers.learned_optimizers.experiment import MetaExperiment
+from trainers.learned_optimizers import experiment
 
 FLAGS = flags.FLAGS
 PROGRAM = "trainers.meta"
@@ -36,7 +36,7 @@ def parse_flags(argv: list[str]) -> list[str]:
 
 def _train() -> int:
     return run_command.train_by_flags(
-        lambda path: MetaExperiment(FLAGS.config, FLAGS.data_dir, path)
+        lambda path: experiment.load(FLAGS.config, FLAGS.data_dir, path)
     )
 
 

@@ -58,7 +58,7 @@ def run(paths: Sequence[str], values: flags.FlagValues) -> None:
     check_output(place)
     folders = [to_path(path) for path in paths]
     networks, config = load(folders)
-    data = experiment.load(config, values.data_dir)
+    data = experiment.load_images(config, values.data_dir)
     place.mkdir(parents=True, exist_ok=True)
     tf.config.experimental.enable_op_determinism()
     line = shlex.join(["python", "-m", "trainers.meta_evaluate", *sys.argv[1:]])

@@ -13,8 +13,8 @@ the tables in `--input`, or of the test recordings without it.
 from absl import flags
 
 from trainers.cli import command, run_command
+from trainers.data import names
 from trainers.data.stores import to_path
-from trainers.tasks import names
 from trainers.time_series import experiment, predictions
 
 FLAGS = flags.FLAGS
@@ -58,7 +58,7 @@ def _check_flags(argv: list[str]) -> None:
 def _do() -> int | None:
     if FLAGS.mode == "train":
         return run_command.train_by_flags(
-            lambda path: experiment.SeriesExperiment(FLAGS.config, FLAGS.data_dir)
+            lambda path: experiment.load(FLAGS.config, FLAGS.data_dir, path)
         )
     if FLAGS.mode == "evaluate":
         experiment.evaluate(run_command.trained_run(PROGRAM), FLAGS.data_dir)

@@ -53,7 +53,7 @@ class TrainedOn(language_runs.LanguageExperiment):
     def score_line(self, name: str) -> str:
         """Returns a line with the model's exact scores on validation and test data."""
         config = self._config
-        measure = registry.language(config.task).measure
+        measure = registry.configured(config).measure
         evaluator = evaluation.Evaluator(self.build(), config.data, config.evaluation)
         scores = []
         for split in SPLITS:

@@ -19,9 +19,9 @@ from trainers.language import experiment as language_runs
 from trainers.language import texts
 from trainers.sequences import experiment as sequence_runs
 from trainers.sequences import models as sequence_models
+from trainers.synthetic.tasks import DrawnTask
 from trainers.tasks import config as configs
 from trainers.tasks import provenance, registry
-from trainers.tasks.task import DrawnTask
 from trainers.training import checkpoints, runs, variables
 from trainers.training.workdir import open_workdir
 

@@ -13,12 +13,11 @@ from etils import epath
 from keras_trellis import convert
 from tests.trainers import mnist_files
 from trainers import import_weights, lm, pixels
-from trainers.authors import released
+from trainers.authors import importing, released
 from trainers.data import images
-from trainers.language import models
+from trainers.language import corpora, models
 from trainers.sequences import experiment as sequence_runs
 from trainers.tasks import config as configs
-from trainers.tasks import corpora
 from trainers.training import checkpoints, runs, stopping
 from trainers.training.workdir import WorkdirError
 
@@ -84,9 +83,7 @@ def save(path, arrays):
 
 @pytest.fixture(autouse=True)
 def without_torch(monkeypatch):
-    monkeypatch.setattr(
-        import_weights, "read_state_dict", lambda path: dict(np.load(path))
-    )
+    monkeypatch.setattr(importing, "read_state_dict", lambda path: dict(np.load(path)))
 
 
 def in_data_parallel(arrays):

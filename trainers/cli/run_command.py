@@ -20,8 +20,8 @@ from trainers.cli import (
     run_flags,
     task_flags,
 )
-from trainers.data import files
-from trainers.tasks import names, registry, schema
+from trainers.data import files, names
+from trainers.tasks import registry, schema
 from trainers.training import cluster, runs, workers
 from trainers.training.experiment import Experiment
 from trainers.training.loop import NonFiniteLossError
@@ -30,7 +30,6 @@ FLAGS = flags.FLAGS
 Load = Callable[[epath.Path], Experiment]
 
 _TRAIN, WORKERS = "train", "workers"
-_WORKER_PROGRAMS = ("trainers.lm", "trainers.pixels")
 # What TensorFlow raises if another worker is gone.
 _BROKEN = (
     tf.errors.UnavailableError,
@@ -136,7 +135,7 @@ def _check_epochs(training: Any, given: Sequence[str]) -> None:
 def _check_workers(program: str) -> None:
     """Raises ValueError if the environment's workers do not go with the flags."""
     if FLAGS.distribute == WORKERS:
-        if program not in _WORKER_PROGRAMS:
+        if not registry.get(FLAGS.task).takes_workers:
             raise ValueError(
                 f"--distribute must be none or mirrored for {program}. Received: "
                 f"--distribute={WORKERS}"

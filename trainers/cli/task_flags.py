@@ -6,8 +6,8 @@ from collections.abc import Iterable, Sequence
 from absl import flags
 
 from trainers.cli import config_flags
+from trainers.data.names import nearest, unknown
 from trainers.tasks import presets, registry
-from trainers.tasks.names import nearest, unknown
 
 LIST = "list"  # the value of `--preset` that prints the presets of a task
 _HELP = ("help", "helpshort", "helpfull", "h", "?")

@@ -14,8 +14,8 @@ from trainers.data.stores import on_this_machine
 from trainers.drawing import models, pictures
 from trainers.drawing.model import DRAW
 from trainers.drawing.modeling import DrawingImages, Score
+from trainers.kinds.measures import NATS
 from trainers.tasks import registry
-from trainers.tasks.measures import NATS
 from trainers.training import memory, runs
 from trainers.training.events import EVENTS, LackingError, event_files, recorded
 from trainers.training.examples import ExamplesExperiment
@@ -44,7 +44,7 @@ class DrawingExperiment(ExamplesExperiment):
         task: Any = registry.get(config.task)
         self._shape = (*task.images.shape, 1)[:3]
         models.check(config, self._shape)
-        super().__init__(config, load(config, task.images, data_dir))
+        super().__init__(config, load_images(config, task.images, data_dir))
         self._task: Any = None
         self.check_batch_size()
 
@@ -120,7 +120,7 @@ class DrawingExperiment(ExamplesExperiment):
             pictures.save_sheet(pixels, path)
 
 
-def load(
+def load_images(
     config: ConfigDict, source: images.ImageSource, data_dir: str | None
 ) -> SequenceData:
     """Loads the images of a run.
@@ -136,6 +136,9 @@ def load(
     rest, aside = images.split(train, config.data.validation, config.seed)
     first, validation, last = (Examples(*part) for part in (rest, aside, test))
     return SequenceData(first, validation, last, lambda pixels: pixels, outputs=0)
+
+
+load = DrawingExperiment
 
 
 def evaluate(path: epath.Path, data_dir: str | None) -> None:

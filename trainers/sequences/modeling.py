@@ -11,9 +11,9 @@ from ml_collections import ConfigDict
 
 from keras_trellis.types import Tensor
 from trainers.data.sequences import SequenceData
+from trainers.kinds.measures import SYMBOLS, Metric
 from trainers.sequences.layer import TrainedLayer
 from trainers.tasks import registry
-from trainers.tasks.measures import SYMBOLS, Metric
 from trainers.training.examples import ShuffledExamples
 
 _SHARES = ("accuracy", "right_answers")

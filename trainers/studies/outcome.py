@@ -11,11 +11,10 @@ from etils import epath
 from matplotlib import figure
 
 from trainers.data.files import json_value, write_text
+from trainers.kinds.search import Space
 from trainers.studies.places import Place
 from trainers.studies.trials import COMPLETE, FAILED, PRUNED, RUNNING, Trial, Trials
 from trainers.tasks import registry
-from trainers.tasks.search import Space
-from trainers.tasks.task import LanguageTask
 from trainers.training import pages, runs
 from trainers.training.progress import choose_scale, save_picture
 
@@ -112,12 +111,8 @@ def _loss(trial: Trial) -> float | None:
 
 
 def _measured(loss: float, task: str) -> str:
-    """Returns a validation loss in words; for language in the task's measure."""
-    known = registry.get(task)
-    if isinstance(known, LanguageTask):
-        measure = known.measure
-        return f"{measure.name} {measure.text(measure.from_nats(loss))}"
-    return f"loss {loss:.5g}"
+    """Returns a validation loss in words."""
+    return registry.get(task).format_loss(loss)
 
 
 def _state(trial: Trial) -> str:

@@ -26,6 +26,7 @@ from etils import epath
 
 import keras_trellis
 from trainers.data import files
+from trainers.data.names import differences, flatten
 from trainers.studies import budget, experiments, outcome, search
 from trainers.studies.places import Place
 from trainers.studies.trials import (
@@ -38,7 +39,6 @@ from trainers.studies.trials import (
 )
 from trainers.tasks import config as configs
 from trainers.tasks import schema
-from trainers.tasks.names import differences, flatten
 from trainers.training import resources, runs, stopping
 from trainers.training.loop import NonFiniteLossError
 from trainers.training.workdir import CONFIG, WorkdirError, read_result, read_run

@@ -16,9 +16,9 @@ from ml_collections import ConfigDict
 from ml_collections.config_dict import placeholder
 
 from trainers.data.files import read_json
+from trainers.data.names import Values, flatten, nested, unknown
 from trainers.models.layers import LAYERS
 from trainers.tasks import registry, schema
-from trainers.tasks.names import Values, flatten, nested, unknown
 
 _PRESET = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9_.-]*")
 _RUN = "run"  # the group that a workdir's config.json has beside these, and no config

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from keras_trellis.serving.manifest import NOT_STATED
-from trainers.tasks.task import LanguageTask, Task
+from trainers.kinds.task import Task
 
 
 def data_facts(task: Task, checksums: Mapping[str, str]) -> dict[str, str]:
@@ -15,14 +15,12 @@ def data_facts(task: Task, checksums: Mapping[str, str]) -> dict[str, str]:
         checksums: the SHA-256 of each split; empty if the run did not keep them.
     """
     sums = ", ".join(f"{split} {sha256}" for split, sha256 in checksums.items())
-    facts = {
+    return {
         "Trained on": task.data,
         "Licence of the data": task.licence,
         "SHA-256 of the data": sums or NOT_STATED,
+        **task.data_facts(),
     }
-    if isinstance(task, LanguageTask) and task.made_ready:
-        facts["Text is made ready"] = task.made_ready
-    return facts
 
 
 def unknown_words(record: Mapping[str, Any]) -> dict[str, str]:

@@ -11,11 +11,10 @@ from ml_collections import ConfigDict
 
 from trainers.data import co2
 from trainers.data.recordings import Facts, SeriesData
-from trainers.sequences import layer as layers
 from trainers.sequences.experiment import CONFUSION, draw_confusion
-from trainers.sequences.models import sequence_layer
+from trainers.sequences.layer import LayerExperiment, sequence_layer
+from trainers.sequences.models import layer_parameters
 from trainers.tasks import registry
-from trainers.tasks.task import SeriesTask
 from trainers.time_series import forecasting, models
 from trainers.time_series.modeling import SeriesModeling
 from trainers.time_series.objectives import (
@@ -25,6 +24,7 @@ from trainers.time_series.objectives import (
     Score,
     scikit_metrics,
 )
+from trainers.time_series.tasks import SeriesTask
 from trainers.training import checkpoints, examples, memory, runs
 from trainers.training.examples import ExamplesExperiment
 from trainers.training.experiment import PROTOCOL, Check, Scores
@@ -33,7 +33,7 @@ from trainers.training.workdir import RESTORE, WorkdirError, read_record
 _FACTS = "facts"  # in the record of a run's data
 
 
-class SeriesExperiment(ExamplesExperiment):
+class SeriesExperiment(LayerExperiment, ExamplesExperiment):
     """The experiment of a model of recordings.
 
     Args:
@@ -90,10 +90,6 @@ class SeriesExperiment(ExamplesExperiment):
                 f"{reach:,} alone"
             )
         return "\n".join(lines)
-
-    def advice(self) -> list[str]:
-        """Returns advice on the config, for a machine without a GPU."""
-        return layers.advice(self._config)
 
     def score_split(self, task: Any, split: str, check: Check) -> Score:
         """Returns the score of a split; a forecast's, beside those of simpler models."""
@@ -195,6 +191,24 @@ def saved_record(path: epath.Path) -> tuple[Facts, dict[str, str]]:
         raise WorkdirError(
             f"{file} is damaged: `{_FACTS}` are not those of a run. {RESTORE}"
         ) from error
+
+
+def load(
+    config: ConfigDict, data_dir: str | None, path: epath.Path
+) -> SeriesExperiment:
+    """Returns the experiment of a run."""
+    del path
+    return SeriesExperiment(config, data_dir)
+
+
+def published_parameters(config: ConfigDict) -> tuple[int, int] | None:
+    """Returns the parameters of a config's model and layer; None for the user's own tables."""
+    task: Any = registry.get(config.task)
+    if task.shape is None:
+        return None
+    channels, outputs = task.shape(config)
+    whole = models.parameters(config, channels, outputs)
+    return whole, layer_parameters(config, channels)
 
 
 def evaluate(path: epath.Path, data_dir: str | None) -> None:

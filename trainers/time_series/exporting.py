@@ -19,7 +19,7 @@ from keras_trellis.export.saving import Signature
 from keras_trellis.export.weights import Weights
 from keras_trellis.types import Tensor
 from trainers.data.recordings import Facts
-from trainers.sequences.models import sequence_layer
+from trainers.sequences.layer import sequence_layer
 from trainers.tasks import provenance, registry
 from trainers.time_series import experiment, models, objectives
 from trainers.training import runs

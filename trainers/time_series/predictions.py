@@ -13,10 +13,9 @@ from trainers.data.files import write_atomically
 from trainers.data.recordings import Facts, Recording
 from trainers.data.table_series import Columns
 from trainers.tasks import registry
-from trainers.tasks import series as tasks
-from trainers.tasks.task import SeriesTask
-from trainers.time_series import experiment, objectives
+from trainers.time_series import experiment, objectives, tasks
 from trainers.time_series.models import Runner
+from trainers.time_series.tasks import SeriesTask
 from trainers.training import pages, runs
 
 Row = Sequence[Any]

@@ -15,11 +15,11 @@ from etils import epath
 
 from tests.trainers.studies import tiny
 from trainers.data import files
+from trainers.kinds.search import Choice
 from trainers.studies import journal, outcome, places, search, study
 from trainers.studies import trials as kept
 from trainers.tasks import config as configs
 from trainers.tasks import registry
-from trainers.tasks.search import Choice
 from trainers.training import loop
 from trainers.training.workdir import CONFIG, WorkdirError, open_workdir, read_run
 

@@ -9,11 +9,11 @@ from ml_collections import ConfigDict
 
 from configs import ptb
 from trainers.cli import command, config_flags, run_flags  # noqa: F401
+from trainers.data.names import flatten
 from trainers.language import models as language_models
+from trainers.language.tasks.task import LanguageTask
 from trainers.sequences import models
 from trainers.tasks import config, registry, schema
-from trainers.tasks.names import flatten
-from trainers.tasks.task import LanguageTask
 from trainers.training import runs
 
 
@@ -162,7 +162,7 @@ def test_paper_is_the_default_preset_of_ptb():
     assert config.load("ptb").model.depth == 55
 
 
-TEXTS = registry.by_kind(LanguageTask)
+TEXTS = {name: registry.get(name) for name in registry.trained_by("trainers.lm")}
 
 
 @pytest.mark.parametrize("task", TEXTS)

@@ -2,9 +2,9 @@
 
 import pytest
 
+from trainers.data.names import flatten
 from trainers.tasks import config as configs
 from trainers.tasks import presets, registry
-from trainers.tasks.names import flatten
 
 
 @pytest.mark.parametrize("task", [*registry.TASKS, *registry.OWN_TASKS])

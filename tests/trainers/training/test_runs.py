@@ -18,7 +18,7 @@ from etils import epath
 
 from tests.trainers.training import stopped_run
 from trainers.data.files import read_json
-from trainers.language import experiment, texts
+from trainers.language import experiment, exporting, texts, writing
 from trainers.studies import search
 from trainers.tasks import config as configs
 from trainers.training import (
@@ -821,8 +821,8 @@ def test_a_damaged_file_of_a_run_is_named_by_all_that_need_it(
     uses = [
         train,
         lambda: experiment.evaluate(folder, str(corpus), ("exact",)),
-        lambda: experiment.generate(folder, "a", 5),
-        lambda: experiment.export(folder, ExportOptions(str(tmp_path / "served"))),
+        lambda: writing.generate(folder, "a", 5),
+        lambda: exporting.export(folder, ExportOptions(str(tmp_path / "served"))),
     ]
     for name, damage, problem in DAMAGES:
         file = folder / name
@@ -851,7 +851,7 @@ def test_a_result_of_other_content_is_named_by_an_export(finished, tmp_path):
     ):
         file.write_bytes(content)
         with pytest.raises(ValueError) as error:
-            experiment.export(folder, ExportOptions(str(tmp_path / "served")))
+            exporting.export(folder, ExportOptions(str(tmp_path / "served")))
         assert str(error.value).startswith(f"{file} is damaged: ")
 
 
