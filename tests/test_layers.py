@@ -16,6 +16,7 @@ KINDS = (
     "time_series",
     "drawing",
     "learned_optimizers",
+    "tagging",
 )
 # From the bottom up. A file belongs to the line with the longest beginning of its path. Files of
 # one line may import one another.
@@ -58,17 +59,12 @@ ORDER = (
     ("trainers/tasks/",),
     ("trainers/training/",),
     (
-        "trainers/language/",
         "trainers/sequences/",
-        "trainers/synthetic/",
-        "trainers/images/",
-        "trainers/drawing/",
-        "trainers/learned_optimizers/",
         "trainers/authors/",
         "trainers/serving/",
         "trainers/scoring/",
     ),
-    ("trainers/time_series/",),
+    tuple(f"trainers/{kind}/" for kind in KINDS),
     ("trainers/studies/",),
     ("trainers/papers/",),
     ("trainers/cli/",),

@@ -11,7 +11,6 @@ may have any order. The run's folder is `--workdir`, by default runs/TASK-PRESET
 from absl import flags
 
 from trainers.cli import command, run_command
-from trainers.drawing import experiment
 
 FLAGS = flags.FLAGS
 PROGRAM = "trainers.draw"
@@ -34,10 +33,8 @@ def parse_flags(argv: list[str]) -> list[str]:
 
 def _do() -> int | None:
     if FLAGS.mode == "train":
-        return run_command.train_by_flags(
-            lambda path: experiment.load(FLAGS.config, FLAGS.data_dir, path)
-        )
-    experiment.evaluate(run_command.trained_run(PROGRAM), FLAGS.data_dir)
+        return run_command.train_by_flags()
+    run_command.score_by_flags(PROGRAM)
     return None
 
 

@@ -15,7 +15,7 @@ from absl import flags
 
 from trainers import evaluate, generate
 from trainers.cli import command, run_command
-from trainers.language import experiment, writing
+from trainers.language import writing
 from trainers.language.tasks.task import EVALUATION_FLAGS
 
 FLAGS = flags.FLAGS
@@ -48,14 +48,11 @@ def _check_flags(argv: list[str]) -> None:
 
 def _do() -> int | None:
     if FLAGS.mode == "train":
-        return run_command.train_by_flags(
-            lambda path: experiment.load(FLAGS.config, FLAGS.data_dir, path)
-        )
-    path = run_command.trained_run(PROGRAM)
+        return run_command.train_by_flags()
     if FLAGS.mode == "evaluate":
-        experiment.evaluate(path, FLAGS.data_dir, **evaluate.options())
+        run_command.score_by_flags(PROGRAM, **evaluate.options())
     else:
-        generate.write(writing.generate, path)
+        generate.write(writing.generate, run_command.trained_run(PROGRAM))
     return None
 
 

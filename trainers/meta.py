@@ -14,7 +14,6 @@ measures runs.
 from absl import flags
 
 from trainers.cli import command, run_command
-from trainers.learned_optimizers import experiment
 
 FLAGS = flags.FLAGS
 PROGRAM = "trainers.meta"
@@ -35,9 +34,7 @@ def parse_flags(argv: list[str]) -> list[str]:
 
 
 def _train() -> int:
-    return run_command.train_by_flags(
-        lambda path: experiment.load(FLAGS.config, FLAGS.data_dir, path)
-    )
+    return run_command.train_by_flags()
 
 
 if __name__ == "__main__":

@@ -12,7 +12,6 @@
 from absl import flags
 
 from trainers.cli import command, run_command
-from trainers.sequences import experiment
 
 FLAGS = flags.FLAGS
 PROGRAM = "trainers.pixels"
@@ -35,12 +34,8 @@ def parse_flags(argv: list[str]) -> list[str]:
 
 def _do() -> int | None:
     if FLAGS.mode == "train":
-        return run_command.train_by_flags(
-            lambda path: experiment.SequenceExperiment(
-                FLAGS.config, FLAGS.data_dir, path
-            )
-        )
-    experiment.evaluate(run_command.trained_run(PROGRAM), FLAGS.data_dir)
+        return run_command.train_by_flags()
+    run_command.score_by_flags(PROGRAM)
     return None
 
 

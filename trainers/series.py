@@ -15,7 +15,7 @@ from absl import flags
 from trainers.cli import command, run_command
 from trainers.data import names
 from trainers.data.stores import to_path
-from trainers.time_series import experiment, predictions
+from trainers.time_series import predictions
 
 FLAGS = flags.FLAGS
 PROGRAM = "trainers.series"
@@ -57,11 +57,9 @@ def _check_flags(argv: list[str]) -> None:
 
 def _do() -> int | None:
     if FLAGS.mode == "train":
-        return run_command.train_by_flags(
-            lambda path: experiment.load(FLAGS.config, FLAGS.data_dir, path)
-        )
+        return run_command.train_by_flags()
     if FLAGS.mode == "evaluate":
-        experiment.evaluate(run_command.trained_run(PROGRAM), FLAGS.data_dir)
+        run_command.score_by_flags(PROGRAM)
         return None
     output = to_path(FLAGS.output)
     predictions.refuse_existing(output)

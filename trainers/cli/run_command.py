@@ -11,6 +11,7 @@ import keras
 import tensorflow as tf
 from absl import flags
 from etils import epath
+from ml_collections import ConfigDict
 
 from trainers.cli import (
     command,
@@ -23,11 +24,9 @@ from trainers.cli import (
 from trainers.data import files, names
 from trainers.tasks import registry, schema
 from trainers.training import cluster, runs, workers
-from trainers.training.experiment import Experiment
 from trainers.training.loop import NonFiniteLossError
 
 FLAGS = flags.FLAGS
-Load = Callable[[epath.Path], Experiment]
 
 _TRAIN, WORKERS = "train", "workers"
 # What TensorFlow raises if another worker is gone.
@@ -182,35 +181,44 @@ def trained_run(program: str) -> epath.Path:
     return path
 
 
-def train_by_flags(load: Load) -> command.Status:
-    """Trains the run that the flags name; returns the exit status.
+def score_by_flags(program: str, **options: Any) -> None:
+    """Prints the scores of the run that the flags name, as `evaluate` of its kind does."""
+    path, config = run_flags.trained_run()
+    _check_task(program, config.task)
+    _experiment(config).evaluate(path, FLAGS.data_dir, **options)
 
-    Args:
-        load: returns what to train; takes the run's folder.
-    """
+
+def _experiment(config: ConfigDict) -> Any:
+    """Returns the part `experiment` of the kind of a config's task."""
+    return registry.get(config.task).part("experiment")
+
+
+def train_by_flags() -> command.Status:
+    """Trains the run that the flags name; returns the exit status."""
     path = run_flags.workdir()
     if FLAGS.distribute != WORKERS:
-        return _train(load, path, workers.ALONE)
+        return _train(path, workers.ALONE)
     members = cluster.from_environment()
     if len(members.addresses) == 1:
-        return _train(load, path, workers.ALONE)
+        return _train(path, workers.ALONE)
     try:
         with workers.Team(members, _port(members), FLAGS.workers_wait) as team:
-            status = _train_together(load, path, team)
+            status = _train_together(path, team)
     except workers.LostError as error:
         status = command.fail(str(error), command.Status.WORKER_LOST)
     return status
 
 
-def _train(load: Load, path: epath.Path, team: workers.Alone) -> command.Status:
+def _train(path: epath.Path, team: workers.Alone) -> command.Status:
     if team.is_chief:
         files.check_folder("workdir", path)
     hint = f"checkpoints from before it, if any, are kept in {path}"
+    config = FLAGS.config
     distribute = None if FLAGS.distribute == WORKERS else FLAGS.distribute
     try:
         beside = runs.train(
-            lambda: load(path),
-            FLAGS.config,
+            lambda: _experiment(config).load(config, FLAGS.data_dir, path),
+            config,
             path,
             distribute,
             team=team,
@@ -237,7 +245,7 @@ def _train(load: Load, path: epath.Path, team: workers.Alone) -> command.Status:
     return command.Status.DONE
 
 
-def _train_together(load: Load, path: epath.Path, team: workers.Team) -> command.Status:
+def _train_together(path: epath.Path, team: workers.Team) -> command.Status:
     """Trains as one of several workers; tells what they must have in common first."""
     tf.get_logger().setLevel(logging.WARNING)  # it would log each sum that it traces
     team.compare(
@@ -250,7 +258,7 @@ def _train_together(load: Load, path: epath.Path, team: workers.Team) -> command
         }
     )
     try:
-        return _train(load, path, team)
+        return _train(path, team)
     except _BROKEN as error:
         # The team's threads find out which worker it was, and end the process.
         team.wait_for_loss()

@@ -19,6 +19,7 @@ from trainers.learned_optimizers.tasks import (
     QUADRATIC,
 )
 from trainers.synthetic.tasks import ADDING, ADDITION, COPY_MEMORY, MEMORIZATION
+from trainers.tagging.tasks import TAGGING
 from trainers.time_series.tasks import ANOMALY, CSV, CSV_NUMBERS, FORECAST, WATCH
 
 _TASKS: tuple[Task, ...] = (
@@ -42,6 +43,7 @@ _TASKS: tuple[Task, ...] = (
     FORECAST,
     CSV,
     CSV_NUMBERS,
+    TAGGING,
 )
 TASKS = {task.name: task for task in _TASKS}
 _OWN_TASKS: tuple[OwnTask, ...] = (

@@ -21,6 +21,7 @@ from trainers.time_series.objectives import (
     OBJECTIVES,
     NextStep,
     Numbers,
+    Objective,
     Score,
     scikit_metrics,
 )
@@ -48,9 +49,9 @@ class SeriesExperiment(LayerExperiment, ExamplesExperiment):
 
     def __init__(self, config: ConfigDict, data_dir: str | None) -> None:
         task: Any = registry.get(config.task)
-        if OBJECTIVES[task.objective] is NextStep:
-            scikit_metrics()
         self._task: SeriesTask = task
+        if self.objective is NextStep:
+            scikit_metrics()
         self._series: SeriesData = task.load(config, data_dir)
         super().__init__(config, self._series)
         self.check_batch_size()
@@ -70,7 +71,13 @@ class SeriesExperiment(LayerExperiment, ExamplesExperiment):
 
     def task(self, model: keras.Sequential) -> SeriesModeling:
         """Returns what the loop trains."""
-        return SeriesModeling(model, self._config, self._series)
+        objective = self.objective(self._config, self._series)
+        return SeriesModeling(model, self._config, self._series, objective)
+
+    @property
+    def objective(self) -> type[Objective]:
+        """What the network learns."""
+        return OBJECTIVES[self._task.objective]
 
     def record(self) -> dict[str, Any]:
         """Returns what a run's folder keeps of its data, with the scaling and the classes."""
@@ -109,7 +116,8 @@ class SeriesExperiment(LayerExperiment, ExamplesExperiment):
         for name, number in score.values.items():
             if name != measure.name:
                 count = score.counts.get(name, "")
-                unit = measure.unit if name.endswith(measure.name) else self._task.unit
+                share = name.endswith((measure.name, "accuracy"))
+                unit = measure.unit if share else self._task.unit
                 text = f"{number:.{measure.decimals}f}{unit}"
                 parts.append(f"{name.replace('_', ' ')} {text} {count}".rstrip())
         return ", ".join(parts)

@@ -88,7 +88,7 @@ def _tables(
     if task is tasks.FORECAST:
         return _weeks(source)
     columns, tolerance = Columns(()), 0.0
-    if task in (tasks.CSV, tasks.CSV_NUMBERS):
+    if tasks.TABLE_FIELDS.keys() & task.fields.keys():
         columns, tolerance = tasks.columns(config), config.data.tolerance
     columns = columns._replace(channels=facts.channels, label="", split="")
     table = table_series.read("input", source, columns)

@@ -49,9 +49,23 @@ def names(node):
         yield node.value  # as in `type(task).__name__ == "ImageTask"`
 
 
+def of_bases(tree):
+    """Returns the nodes that a class derives from, and those that import."""
+    bases = {
+        base
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ClassDef)
+        for base in node.bases
+    }
+    return bases | {node for node in ast.walk(tree) if isinstance(node, ast.alias)}
+
+
 def classes_named(tree, folder, classes):
-    """Yields where a tree names the class of a kind of another folder."""
+    """Yields where a tree names the class of another folder's kind, but to derive from it."""
+    allowed = of_bases(tree) if folder in KINDS else set()
     for node in ast.walk(tree):
+        if node in allowed:
+            continue
         for name in names(node):
             if classes.get(name, folder) != folder:
                 yield f"line {getattr(node, 'lineno', '?')}: {name}"
@@ -92,8 +106,10 @@ def test_kinds():
         "type(task).__name__ == 'ImageTask'",
         "match task:\n    case ImageTask(): pass",
     ):
-        assert [*classes_named(ast.parse(source), "language", classes)]
+        assert [*classes_named(ast.parse(source), "studies", classes)]
         assert not [*classes_named(ast.parse(source), "images", classes)]
+    derived = ast.parse("class Tags(ImageTask): pass\nisinstance(task, ImageTask)")
+    assert len([*classes_named(derived, "language", classes)]) == 1
     for source in (
         "task.program == 'trainers.lm'",
         "config.task == 'csv'",

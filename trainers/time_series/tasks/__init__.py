@@ -238,8 +238,8 @@ def _within(targets: np.ndarray, begin: int, end: int) -> np.ndarray:
     ).astype("float32")
 
 
-def _tables(config: Any, data_dir: str | None, *, numbers: bool) -> SeriesData:
-    """Loads a folder of the user's own tables."""
+def load_tables(config: Any, data_dir: str | None, *, numbers: bool) -> SeriesData:
+    """Loads a folder of the user's own tables; without the field `answer`, with one a step."""
     data, roles = config.data, columns(config)
     if data_dir is None:
         raise ValueError(
@@ -248,7 +248,7 @@ def _tables(config: Any, data_dir: str | None, *, numbers: bool) -> SeriesData:
         )
     _check_roles(data, roles)
     table = table_series.read("data_dir", data_dir, roles)
-    every_step = data.answer == STEP
+    every_step = data.get("answer", STEP) == STEP
     period = table_series.period(table, roles, data.tolerance)
     parts = _dealt(config, table, every_step)
     classes = () if numbers else table_series.class_names(parts["train"], roles.label)
@@ -316,7 +316,7 @@ _FOLD_FIELDS: dict[str, Field] = {
     # None: the seed modulo 5, so that seeds 0 to 14 are each fold three times
     "data.fold": or_none(integer(0, exercises.FOLDS - 1)),
 }
-_TABLE_FIELDS: dict[str, Field] = {
+TABLE_FIELDS: dict[str, Field] = {
     "data.channels": TEXT,  # names with commas; "": all columns without another meaning
     "data.id": TEXT,  # "": each file is one series
     "data.time": TEXT,  # "": the rows are in order
@@ -328,7 +328,7 @@ _TABLE_FIELDS: dict[str, Field] = {
     "data.test_share": SHARE._replace(default=0.15),
     "data.tolerance": RATE,  # of the time between two rows
 }
-_TABLE_CONDITIONS = (
+TABLE_CONDITIONS = (
     Condition("data.split_column", "data.split", (_BY_COLUMN,)),
     Condition("data.validation_share", "data.split", (_BY_SERIES, _BY_TIME)),
     Condition("data.test_share", "data.split", (_BY_SERIES, _BY_TIME)),
@@ -377,21 +377,21 @@ FORECAST = SeriesTask(
 CSV = SeriesTask(
     name="csv",
     presets=csv_series.PRESETS,
-    load=functools.partial(_tables, numbers=False),
+    load=functools.partial(load_tables, numbers=False),
     objective="classes",
     measure=ANSWER_ACCURACY,
     data="tables of the user's own",
-    fields=_TABLE_FIELDS,
-    conditions=_TABLE_CONDITIONS,
+    fields=TABLE_FIELDS,
+    conditions=TABLE_CONDITIONS,
 )
 
 CSV_NUMBERS = SeriesTask(
     name="csv_numbers",
     presets=csv_series.PRESETS,
-    load=functools.partial(_tables, numbers=True),
+    load=functools.partial(load_tables, numbers=True),
     objective="numbers",
     measure=ROOT_MEAN_SQUARE,
     data=CSV.data,
-    fields=_TABLE_FIELDS,
-    conditions=_TABLE_CONDITIONS,
+    fields=TABLE_FIELDS,
+    conditions=TABLE_CONDITIONS,
 )
