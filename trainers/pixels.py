@@ -9,35 +9,23 @@
 `--workdir`, by default runs/TASK-PRESET.
 """
 
+from functools import partial
+
 from absl import flags
 
 from trainers.cli import command, run_command
 
-FLAGS = flags.FLAGS
 PROGRAM = "trainers.pixels"
-MODES = ("train", "evaluate")
 
 flags.adopt_module_key_flags(run_command)
 
-
-def main(argv: list[str]) -> int:
-    """Does what `--mode` says; returns the exit status."""
-    return command.exit_status(argv, _do)
-
-
-def parse_flags(argv: list[str]) -> list[str]:
-    """Parses the command line; exits with one line if it is not valid."""
-    return run_command.parse(
-        argv, PROGRAM, lambda: run_command.check_flags(argv, PROGRAM, MODES, {})
-    )
-
-
-def _do() -> int | None:
-    if FLAGS.mode == "train":
-        return run_command.train_by_flags()
-    run_command.score_by_flags(PROGRAM)
-    return None
-
+main, parse_flags = run_command.program(
+    PROGRAM,
+    {
+        "train": run_command.train_by_flags,
+        "evaluate": partial(run_command.score_by_flags, PROGRAM),
+    },
+)
 
 if __name__ == "__main__":
     command.start(main, parse_flags, computes=True)

@@ -8,7 +8,6 @@ import sys
 import ml_collections
 from etils import epath
 
-from trainers.kinds.finished import Finished
 from trainers.kinds.task import Task
 from trainers.training.workdir import read_result
 
@@ -32,11 +31,17 @@ def lines(task: Task, path: epath.Path, data_dir: str | None) -> list[str]:
         path: its folder.
         data_dir: the folder of its data files; None if it was given none.
     """
-    run = Finished(path, path.name.strip(".") or task.name, data_dir)
-    commands = [
-        (shlex.join([_python(), "-m", *command]), what)
-        for what, command in task.next_commands(run)
-    ]
+    places = {
+        "path": path,
+        "name": path.name.strip(".") or task.name,
+        "workdir": f"--workdir={path}",
+        "data": f"--data_dir={data_dir}" if data_dir else "",
+    }
+    commands = []
+    for what, command in task.next_commands:
+        words = [word.format(**places) for word in command.split()]
+        line = shlex.join([_python(), "-m", *filter(None, words)])
+        commands.append((line, what))
     width = max(len(command) for command, _ in commands)
     return [
         f"the run is saved in {path}; next:",

@@ -79,9 +79,36 @@ _FLAG_MODES = {
 }
 
 
-def parse(argv: list[str], program: str, check: Callable[[], None]) -> list[str]:
-    """Parses the command line of a command that trains; `program` is its name."""
-    return command.parse(argv, check, registry.trained_by(program))
+Main = Callable[[list[str]], int]
+Parse = Callable[[list[str]], list[str]]
+
+
+def program(
+    name: str,
+    modes: Mapping[str, Callable[[], int | None]],
+    flag_modes: Mapping[str, tuple[str, ...]] | None = None,
+    check: Callable[[], None] = lambda: None,
+) -> tuple[Main, Parse]:
+    """Returns `main` and `parse_flags` of a command that trains.
+
+    Args:
+        name: the command's name, as in `Task.program`.
+        modes: what to do, by the value of `--mode`; what it returns is the exit status.
+        flag_modes: the modes that use a flag, by the name of the command's own flag.
+        check: raises ValueError if the command's own flags do not go together.
+    """
+
+    def main(argv: list[str]) -> int:
+        return command.exit_status(argv, modes[FLAGS.mode])
+
+    def parse_flags(argv: list[str]) -> list[str]:
+        def check_all() -> None:
+            check_flags(argv, name, modes, flag_modes or {})
+            check()
+
+        return command.parse(argv, check_all, registry.trained_by(name))
+
+    return main, parse_flags
 
 
 def check_flags(

@@ -32,7 +32,6 @@ from typing import Any, ClassVar
 from ml_collections import ConfigDict
 
 from keras_trellis.serving.manifest import NOT_STATED
-from trainers.kinds.finished import Command, Finished
 from trainers.kinds.measures import Measure, Metric
 from trainers.kinds.search import Space
 from trainers.models.fields import Condition, Field, Rule, Values
@@ -52,6 +51,13 @@ TEXT_FIELDS = (
     "auxiliary_weight",
 )
 """The fields of `config.model` that a language model reads, and no other model."""
+
+
+SCORE = ("score again", "trainers.evaluate {workdir} {data}")
+EXPORT = ("export for a server", "trainers.export {workdir} --output=models/{name}")
+REPORT = ("a table and curves", "trainers.report {path} --output=reports/{name}")
+"""What one does with a finished run, and how: a module with its arguments. In them stand the run's
+folder, the flags of that and of the data, and the run's name."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -105,6 +111,7 @@ class Task:
         takes_workers: whether several workers can train it together.
         has_answers: whether a run can end by the share of its right answers.
         reproduction: the module by which `trainers.reproduce` trains it; None: it does not.
+        next_commands: what one does with its finished runs, as `SCORE`.
         passed: what the curves of `trainers.report` count.
     """
 
@@ -120,6 +127,7 @@ class Task:
     takes_workers: ClassVar[bool] = False
     has_answers: ClassVar[bool] = False
     reproduction: ClassVar[str | None] = None
+    next_commands: ClassVar[tuple[tuple[str, str], ...]] = (SCORE, REPORT)
     passed: ClassVar[str] = "epoch"
 
     name: str
@@ -181,10 +189,6 @@ class Task:
         """Returns how much of `passed` an epoch of a run is."""
         del config
         return 1
-
-    def next_commands(self, run: Finished) -> list[Command]:
-        """Returns commands for what can be done with a run."""
-        return [run.score(), run.report]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

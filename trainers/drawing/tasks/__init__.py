@@ -7,9 +7,8 @@ from ml_collections import ConfigDict
 from configs import draw
 from trainers.data import images
 from trainers.data.images import ImageSource
-from trainers.kinds.finished import Command, Finished
 from trainers.kinds.measures import NATS, Measure
-from trainers.kinds.task import OwnTask, Published
+from trainers.kinds.task import REPORT, OwnTask, Published
 from trainers.models.cells import CELLS, cell_name
 from trainers.models.fields import COUNT, Field, one_of, or_none
 
@@ -37,6 +36,7 @@ class DrawingTask(OwnTask):
     program = "trainers.draw"
     folder = "trainers.drawing"
     evaluation = "trainers.draw --mode=evaluate"
+    next_commands = (("score again", f"{evaluation} {{workdir}} {{data}}"), REPORT)
 
     images: ImageSource
     measure: Measure = NATS
@@ -46,10 +46,6 @@ class DrawingTask(OwnTask):
         model = config.model
         decoder = f"{cell_name(model.decoder)} decoder of {model.units} units"
         return f"DRAW: {model.steps} steps, {decoder}"
-
-    def next_commands(self, run: Finished) -> list[Command]:
-        """Returns commands that score and show."""
-        return [run.score(self.evaluation), run.report]
 
 
 MNIST = DrawingTask(

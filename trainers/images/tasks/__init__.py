@@ -12,10 +12,9 @@ from trainers.data import images, sequences
 from trainers.data.images import ImageSource
 from trainers.data.sequences import SequenceData
 from trainers.kinds import search
-from trainers.kinds.finished import Command, Finished
 from trainers.kinds.measures import ACCURACY, Measure
 from trainers.kinds.search import Space
-from trainers.kinds.task import Published, Task
+from trainers.kinds.task import EXPORT, REPORT, SCORE, Published, Task
 from trainers.models.fields import A_CALL, RATE, Field, Rule, Values, integer
 
 _FIELDS: dict[str, Field] = {
@@ -49,6 +48,7 @@ class ImageTask(Task):
     reproduction = "trainers.papers.examples"
     kind_fields = _FIELDS
     model_fields = ("dropout",)
+    next_commands = (SCORE, EXPORT, REPORT)
 
     images: ImageSource
     measure: Measure = ACCURACY
@@ -82,10 +82,6 @@ class ImageTask(Task):
             permutation=permutation,
             data_dir=data_dir,
         )
-
-    def next_commands(self, run: Finished) -> list[Command]:
-        """Returns commands that score, export and show."""
-        return [run.score(), run.export, run.report]
 
 
 # Table 4 of the paper: sequential MNIST, permuted, sequential CIFAR-10, in percent.

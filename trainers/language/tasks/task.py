@@ -12,10 +12,9 @@ from trainers.data.encoding import Source
 from trainers.data.pieces import LEAST, USUAL
 from trainers.data.plain import Parts
 from trainers.kinds import search as spaces
-from trainers.kinds.finished import Command, Finished
 from trainers.kinds.measures import PIECES, WORDS, TokenMeasure
 from trainers.kinds.search import Space
-from trainers.kinds.task import Task
+from trainers.kinds.task import EXPORT, Task
 from trainers.models.fields import (
     COUNT,
     Field,
@@ -112,6 +111,11 @@ class LanguageTask(Task):
     reproduction = "trainers.papers.texts"
     kind_fields = _FIELDS
     unread_fields = ()
+    next_commands = (
+        ("write; --prompt=TEXT begins the text", "trainers.generate {workdir}"),
+        EXPORT,
+        ("show the export in a browser", "trainers.demo --model=models/{name}"),
+    )
 
     source: Callable[..., Source]
     measure: TokenMeasure = WORDS
@@ -185,16 +189,6 @@ class LanguageTask(Task):
     def format_loss(self, loss: float) -> str:
         """Returns a validation loss in the task's measure."""
         return f"{self.measure.name} {self.measure.text(self.measure.from_nats(loss))}"
-
-    def next_commands(self, run: Finished) -> list[Command]:
-        """Returns commands that write, and that serve the model."""
-        write = ["trainers.generate", run.workdir]
-        show = ["trainers.demo", f"--model={run.model}"]
-        return [
-            ("write; --prompt=TEXT begins the text", write),
-            run.export,
-            ("show the export in a browser", show),
-        ]
 
 
 def _window_rules(values: Values) -> Iterator[Rule]:

@@ -9,9 +9,8 @@ from ml_collections import ConfigDict
 from configs import meta
 from trainers.data import images
 from trainers.data.images import ImageSource
-from trainers.kinds.finished import Command, Finished
 from trainers.kinds.measures import MEAN_LOSS, Measure
-from trainers.kinds.task import OwnTask
+from trainers.kinds.task import REPORT, OwnTask
 from trainers.models.cells import CELLS, cell_name
 from trainers.models.fields import (
     ABOVE_ZERO,
@@ -55,6 +54,13 @@ class MetaTask(OwnTask):
     program = "trainers.meta"
     folder = "trainers.learned_optimizers"
     evaluation = "trainers.meta_evaluate"
+    next_commands = (
+        (
+            "try the optimizer elsewhere",
+            f"{evaluation} {{path}} --output=evaluations/{{name}} {{data}}",
+        ),
+        REPORT,
+    )
 
     images: ImageSource | None = None
     others: Mapping[str, Mapping[str, Any]]
@@ -76,12 +82,6 @@ class MetaTask(OwnTask):
         expected = f"False for --task={self.name}: XLA would compile for minutes"
         yield values["training.jit_compile"], "training.jit_compile", expected
         yield from super().rules(values)
-
-    def next_commands(self, run: Finished) -> list[Command]:
-        """Returns commands that try the optimizer elsewhere, and show."""
-        output = f"--output=evaluations/{run.name}"
-        tries = [self.evaluation, str(run.path), output, *run.data]
-        return [("try the optimizer elsewhere", tries), run.report]
 
 
 QUADRATIC = MetaTask(

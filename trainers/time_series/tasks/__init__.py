@@ -14,7 +14,6 @@ from trainers.data.names import unknown
 from trainers.data.recordings import Recording, SeriesData
 from trainers.data.sequences import SPLITS
 from trainers.data.table_series import Columns, Series, Table
-from trainers.kinds.finished import Command, Finished
 from trainers.kinds.measures import (
     ANSWER_ACCURACY,
     AVERAGE_PRECISION,
@@ -22,7 +21,7 @@ from trainers.kinds.measures import (
     WINDOW_ACCURACY,
 )
 from trainers.kinds.search import SERIES, Space
-from trainers.kinds.task import Task
+from trainers.kinds.task import EXPORT, REPORT, SCORE, Task
 from trainers.models.fields import (
     A_CALL,
     COUNT,
@@ -64,6 +63,15 @@ class SeriesTask(Task):
     program = "trainers.series"
     folder = "trainers.time_series"
     kind_fields = _FIELDS
+    next_commands = (
+        SCORE,
+        (
+            "the answers as a table",
+            "trainers.series --mode=predict {workdir} --output={name}.csv {data}",
+        ),
+        EXPORT,
+        REPORT,
+    )
 
     load: Callable[[Any, str | None], SeriesData]
     objective: str
@@ -78,13 +86,6 @@ class SeriesTask(Task):
         """Yields what is refused of the levels."""
         expected = f"() for --task={self.name}, which trains all levels at once"
         yield values["training.depths"], "training.depths", expected
-
-    def next_commands(self, run: Finished) -> list[Command]:
-        """Returns commands that score, predict, export and show."""
-        output = f"--output={run.name}.csv"
-        predict = [self.program, "--mode=predict", run.workdir, output, *run.data]
-        answers = ("the answers as a table", predict)
-        return [run.score(), answers, run.export, run.report]
 
 
 def names(text: str) -> tuple[str, ...]:
