@@ -23,13 +23,12 @@ from keras_trellis.export import PRECISIONS, versions
 from keras_trellis.serving import manifest
 from trainers.cli import command, flag_errors, run_flags
 from trainers.data import files, stores, terminal
-from trainers.tasks import registry
-from trainers.training import runs
+from trainers.tasks import registry, run_folders
 from trainers.training.workdir import NotKeptError, check_output
 
 FLAGS = flags.FLAGS
 
-_Export = Callable[[epath.Path, runs.ExportOptions], str]
+_Export = Callable[[epath.Path, run_folders.ExportOptions], str]
 """Exports a run's best model; returns the version's folder."""
 
 flags.adopt_module_key_flags(run_flags)
@@ -90,7 +89,9 @@ def _written(export: _Export, path: epath.Path, folder: str) -> str:
         warnings.filterwarnings("ignore", "the model has no form")  # the library's own
         version = export(
             path,
-            runs.ExportOptions(folder, FLAGS.precision, FLAGS.data_dir, FLAGS.runtime),
+            run_folders.ExportOptions(
+                folder, FLAGS.precision, FLAGS.data_dir, FLAGS.runtime
+            ),
         )
     refused = manifest.read(Path(version)).runtime.refused
     if FLAGS.runtime and refused:
@@ -100,7 +101,7 @@ def _written(export: _Export, path: epath.Path, folder: str) -> str:
 
 def _exporter(path: epath.Path) -> _Export:
     """Returns what exports a run."""
-    task = registry.get(runs.load_config(path).task)
+    task = registry.get(run_folders.load_config(path).task)
     if not task.has_part("exporting"):
         raise ValueError(
             f"only runs of {', '.join(registry.with_part('exporting'))} are exported. Received: a "

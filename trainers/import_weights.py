@@ -123,8 +123,8 @@ def _import() -> None:
                 _write(model, keep, provenance, folder)
                 failed.pop_all()
     print(
-        f"{path}: {runs.parameters(model):,} parameters, {summary}, depth {config.model.depth}, "
-        f"dilation {config.model.dilation_rate}",
+        f"{path}: {variables.parameters(model):,} parameters, {summary}, "
+        f"depth {config.model.depth}, dilation {config.model.dilation_rate}",
         flush=True,
     )
     if FLAGS.score:

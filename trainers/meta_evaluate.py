@@ -25,8 +25,8 @@ from trainers.data.stores import to_path
 from trainers.learned_optimizers import evaluation, experiment, report
 from trainers.learned_optimizers.core import UpdateNetwork
 from trainers.learned_optimizers.evaluation import Outcome
-from trainers.tasks import registry
-from trainers.training import checkpoints, runs
+from trainers.tasks import registry, run_folders
+from trainers.training import checkpoints
 from trainers.training.workdir import check_output
 
 PROGRAM = "trainers.meta"
@@ -87,7 +87,7 @@ def load(folders: Sequence[epath.Path]) -> tuple[dict[str, UpdateNetwork], Confi
         raise ValueError(
             f"expected folders of runs, each of another name. Received: {received}"
         )
-    configs = [runs.load_config(folder) for folder in folders]
+    configs = [run_folders.load_config(folder) for folder in folders]
     for folder, config in zip(folders, configs, strict=True):
         _check(folder, config, configs[0])
     networks = {}

@@ -37,8 +37,8 @@ from trainers.sequences.modeling import SequenceModeling
 from trainers.studies import budget, comparison, search, streaming
 from trainers.synthetic import experiment as synthetic_runs
 from trainers.tasks import config as configs
-from trainers.tasks import registry
-from trainers.training import checkpoints, examples, runs
+from trainers.tasks import registry, run_folders
+from trainers.training import checkpoints, examples
 
 UNITS = 128  # so that the weights alone are more than the 4 KiB that a full disk may still take
 OVERRIDES = {
@@ -159,9 +159,9 @@ class Experiment(sequence_runs.SequenceExperiment):
         return lambda: None
 
 
-def export(path: epath.Path, options: runs.ExportOptions) -> str:
+def export(path: epath.Path, options: run_folders.ExportOptions) -> str:
     """Writes the run's model as a new version of a served one, with one signature."""
-    config = runs.load_config(path)
+    config = run_folders.load_config(path)
     model = Model(config.data.steps, config.seed)
     checkpoints.load_best(path, model)
     spec = tf.TensorSpec([None, config.data.steps, 2], tf.float32, "inputs")

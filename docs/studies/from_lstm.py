@@ -25,6 +25,7 @@ from keras_trellis import EquilibriumTrellisLayer, TrellisLM, convert
 from trainers.language import evaluation
 from trainers.language import experiment as language_runs
 from trainers.studies import search
+from trainers.tasks import config as configs
 from trainers.tasks import registry
 from trainers.training import runs
 from trainers.training.experiment import SPLITS
@@ -141,7 +142,7 @@ def main(argv: Sequence[str]) -> None:
         steps = experiment.task(lstm).steps_per_epoch
         values.training.steps = FLAGS.epochs * steps
         print(experiment.score_line(f"{name} at first"), flush=True)
-        runs.train(load, values, epath.Path(folder) / name, "none")
+        runs.train(load, values, epath.Path(folder) / name, "none", rules=configs)
 
 
 if __name__ == "__main__":

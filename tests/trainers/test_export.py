@@ -21,8 +21,8 @@ from trainers.sequences import experiment as sequence_runs
 from trainers.sequences import models as sequence_models
 from trainers.synthetic.tasks import DrawnTask
 from trainers.tasks import config as configs
-from trainers.tasks import provenance, registry
-from trainers.training import checkpoints, runs, variables
+from trainers.tasks import provenance, registry, run_folders
+from trainers.training import checkpoints, variables
 from trainers.training.workdir import open_workdir
 
 SIZES = {"units": 12, "depth": 3, "output_units": 8, "embedding_units": 8}
@@ -233,7 +233,7 @@ def test_images_as_they_are(call, digits_run, digits, tmp_path, precision):
     assert f"train {kept['sha256']['train']}" in facts["SHA-256 of the data"]
     assert "Text is cut" not in facts and "one of its classes" in facts["Limits"]
 
-    config = runs.load_config(digits_run)
+    config = run_folders.load_config(digits_run)
     order = json.loads((digits_run / "data.json").read_text())["permutation"]
     model = sequence_models.classifier(config, (784, 1), 10, order)
     checkpoints.load_best(digits_run, model)

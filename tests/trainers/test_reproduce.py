@@ -31,7 +31,7 @@ from trainers.papers.rows import ROWS, of_recipe
 from trainers.sequences import experiment as pixels
 from trainers.sequences.experiment import SequenceExperiment
 from trainers.tasks import config as configs
-from trainers.tasks import registry, schema
+from trainers.tasks import registry, run_folders, schema
 from trainers.training import checkpoints, run_state, runs, schedules, strategies
 from trainers.training.workdir import open_workdir, read_result
 
@@ -376,7 +376,7 @@ def test_its_folder_is_one_of_the_trainers(finished, data_dir, tmp_path, capsys)
     experiment.evaluate(*given)
     printed = capsys.readouterr().out
     result = read_result(epath.Path(path))
-    config = runs.load_config(epath.Path(path))
+    config = run_folders.load_config(epath.Path(path))
     corpus = texts.load_corpus(config, data_dir)
     model, *_ = experiment.load_trained(epath.Path(path))
     evaluator = experiment.evaluation.Evaluator(model, config.data, config.evaluation)
@@ -388,7 +388,7 @@ def test_its_folder_is_one_of_the_trainers(finished, data_dir, tmp_path, capsys)
             assert own["nll"] / own["tokens"] == pytest.approx(score.mean, abs=1e-5)
             assert f"{own['perplexity']:.2f}" in printed
     assert len(writing.generate(epath.Path(path), "a", 5).split()) >= 1
-    options = runs.ExportOptions(str(tmp_path / "served"))
+    options = run_folders.ExportOptions(str(tmp_path / "served"))
     assert (epath.Path(exporting.export(epath.Path(path), options))).exists()
 
 

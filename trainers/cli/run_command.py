@@ -22,6 +22,7 @@ from trainers.cli import (
     task_flags,
 )
 from trainers.data import files, names
+from trainers.tasks import config as configs
 from trainers.tasks import registry, schema
 from trainers.training import cluster, runs, workers
 from trainers.training.loop import NonFiniteLossError
@@ -248,6 +249,7 @@ def _train(path: epath.Path, team: workers.Alone) -> command.Status:
             config,
             path,
             distribute,
+            rules=configs,
             team=team,
             allow_replicas_change=FLAGS.allow_replicas_change,
         )

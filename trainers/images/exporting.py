@@ -12,11 +12,11 @@ from trainers.data import images
 from trainers.kinds.measures import Measure
 from trainers.sequences import models
 from trainers.sequences.experiment import SequenceExperiment, measured, saved_record
-from trainers.tasks import provenance, registry
-from trainers.training import checkpoints, memory, runs
+from trainers.tasks import provenance, registry, run_folders
+from trainers.training import checkpoints, memory
 
 
-def export(path: epath.Path, options: runs.ExportOptions) -> str:
+def export(path: epath.Path, options: run_folders.ExportOptions) -> str:
     """Writes a run's best model as a new version of a served model; returns its folder.
 
     The served model takes unchanged images and puts their pixels in the run's order.
@@ -28,7 +28,7 @@ def export(path: epath.Path, options: runs.ExportOptions) -> str:
     Raises:
         ValueError, OSError, WorkdirError: the run, the folder or the data cannot be used.
     """
-    config = runs.load_config(path)
+    config = run_folders.load_config(path)
     task: Any = registry.get(config.task)
     record = saved_record(path)
     if not config.data.validation and options.precision != "float32":
@@ -42,7 +42,7 @@ def export(path: epath.Path, options: runs.ExportOptions) -> str:
         config, shape, len(source.classes), record.get("permutation")
     )
     checkpoints.load_best(path, model)
-    facts = runs.facts(path, config)
+    facts = run_folders.facts(path, config)
     facts |= provenance.data_facts(task, record.get("sha256", {}))
     if options.precision != "float32":
         experiment = SequenceExperiment(config, options.data_dir, path)
@@ -72,4 +72,4 @@ def _precision_facts(
         for candidate in (model, inference_model(model, precision))
     ]
     texts = [measure.text(measured(measure, score)) for score in scores]
-    return runs.change(f"validation {measure.name}", precision, *texts)
+    return run_folders.change(f"validation {measure.name}", precision, *texts)

@@ -13,8 +13,8 @@ that mean something for it:
                      `trainers.evaluate` makes of the flags in `Task.evaluation_flags`
                  published_parameters(config): how many the model has and its layer, with data of
                      the published size; None if there is none (of tasks with a layer alone)
-    exporting    export(path, options): writes a run's best model, as `training.runs.ExportOptions`
-                     say; returns the version's folder
+    exporting    export(path, options): writes a run's best model, as the options, a
+                     `tasks.run_folders.ExportOptions`, say; returns the version's folder
     writing      generate(path, prompt, max_length, **sampling): returns a text
     authors      what `trainers.verify` and `trainers.import_weights` need of a task that the
                      authors' code has too; see `language.authors`

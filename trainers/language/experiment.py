@@ -24,8 +24,8 @@ from trainers.language import (
     unigram,
 )
 from trainers.sequences.layer import LayerExperiment
-from trainers.tasks import registry
-from trainers.training import checkpoints, memory, runs
+from trainers.tasks import registry, run_folders
+from trainers.training import checkpoints, memory
 from trainers.training.experiment import SPLITS, Check, Scores
 from trainers.training.workdir import WorkdirError
 
@@ -192,7 +192,7 @@ def evaluate(
     Raises:
         ValueError, OSError, WorkdirError: the corpus or the folder cannot be used.
     """
-    config = runs.load_config(path)
+    config = run_folders.load_config(path)
     corpus = run_corpus(path, config, data_dir)
     model = _best_model(path, config, corpus.vocabulary.size)
     task = registry.configured(config)
@@ -220,7 +220,7 @@ def load_trained(path: epath.Path) -> tuple[TrellisLM, Vocabulary, ConfigDict]:
     Raises:
         ValueError, WorkdirError: the run has no weights, or they do not fit in memory.
     """
-    config = runs.load_config(path)
+    config = run_folders.load_config(path)
     if not files.exists(path / texts.VOCABULARY):
         raise WorkdirError(
             f"{path} has no trained weights yet: {texts.VOCABULARY} is missing"

@@ -12,11 +12,10 @@ from keras_trellis.export import (
 from keras_trellis.heads import MixtureOfSoftmaxes
 from trainers.language import evaluation, protocols, texts
 from trainers.language.experiment import load_trained, run_corpus
-from trainers.tasks import provenance, registry
-from trainers.training import runs
+from trainers.tasks import provenance, registry, run_folders
 
 
-def export(path: epath.Path, options: runs.ExportOptions) -> str:
+def export(path: epath.Path, options: run_folders.ExportOptions) -> str:
     """Writes a run's best model as a new version of a served model; returns its folder.
 
     Args:
@@ -31,7 +30,7 @@ def export(path: epath.Path, options: runs.ExportOptions) -> str:
         # Probabilities that are served sum to 1, whatever training added to them.
         model.head.epsilon = protocols.EPSILON["exact"]
     task, record = registry.configured(config), texts.saved_corpus(path)
-    facts = runs.facts(path, config)
+    facts = run_folders.facts(path, config)
     facts |= provenance.data_facts(task, record.get("sha256", {}))
     facts |= provenance.unknown_words(record)
     if options.precision != "float32":
@@ -42,7 +41,7 @@ def export(path: epath.Path, options: runs.ExportOptions) -> str:
             nats = evaluator.exact(corpus.validation).mean
             measured.append(task.measure.text(task.measure.from_nats(nats)))
         name = f"validation {task.measure.name}"
-        facts |= runs.change(name, options.precision, *measured)
+        facts |= run_folders.change(name, options.precision, *measured)
     return export_language_model(
         model,
         vocabulary.tokens,

@@ -17,7 +17,7 @@ from trainers.learned_optimizers.optimizees import Images, Optimizee, Quadratics
 from trainers.learned_optimizers.optimizer import RecurrentOptimizer
 from trainers.models.cells import CELLS
 from trainers.tasks import registry
-from trainers.training import checkpoints, memory, runs
+from trainers.training import announcing, checkpoints, memory
 from trainers.training.examples import ExamplesExperiment
 from trainers.training.experiment import PROTOCOL, Check, Scores
 from trainers.training.workdir import WorkdirError
@@ -123,7 +123,7 @@ class MetaExperiment(ExamplesExperiment):
 
     def _save(self, network: UpdateNetwork) -> None:
         path = self._path / OPTIMIZER
-        with runs.going_on_without(path):
+        with announcing.going_on_without(path):
             RecurrentOptimizer(network).save(path)
 
 

@@ -14,8 +14,8 @@ from trainers.kinds.measures import Measure
 from trainers.sequences import models
 from trainers.sequences.layer import LayerExperiment, sequence_layer
 from trainers.sequences.modeling import Score, SequenceModeling
-from trainers.tasks import registry
-from trainers.training import examples, memory, runs
+from trainers.tasks import registry, run_folders
+from trainers.training import examples, memory
 from trainers.training.examples import ExamplesExperiment
 from trainers.training.experiment import PROTOCOL, SPLITS, Check, Scores
 from trainers.training.progress import literal
@@ -149,7 +149,7 @@ def evaluate(path: epath.Path, data_dir: str | None) -> None:
     Raises:
         ValueError, OSError, WorkdirError: the data or the folder cannot be used.
     """
-    config = runs.load_config(path)
+    config = run_folders.load_config(path)
     experiment = SequenceExperiment(config, data_dir, path)
     memory.check_weights(experiment.parameters(config))
     experiment.evaluate(path)

@@ -14,8 +14,8 @@ from trainers.data.files import json_value, write_text
 from trainers.kinds.search import Space
 from trainers.studies.places import Place
 from trainers.studies.trials import COMPLETE, FAILED, PRUNED, RUNNING, Trial, Trials
-from trainers.tasks import registry
-from trainers.training import pages, runs
+from trainers.tasks import registry, run_folders
+from trainers.training import pages
 from trainers.training.progress import choose_scale, save_picture
 
 BEST, TABLE, TEXT = "best.json", "trials.csv", "study.md"
@@ -40,7 +40,7 @@ def write(
     folder = epath.Path(place.path)
     ranked = best_first(trials)
     if ranked:
-        best = runs.load_config(place.trial(ranked[0].number)).to_dict()
+        best = run_folders.load_config(place.trial(ranked[0].number)).to_dict()
         values = json_value(best | {"preset": PRESET})
         write_text(folder / BEST, json.dumps(values, indent=2) + "\n")
     write_text(folder / TABLE, _csv(trials, names))

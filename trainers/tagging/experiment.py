@@ -4,8 +4,8 @@ from etils import epath
 from ml_collections import ConfigDict
 
 from trainers.tagging.objective import Tags
+from trainers.tasks import run_folders
 from trainers.time_series.experiment import SeriesExperiment
-from trainers.training import runs
 
 
 class TaggingExperiment(SeriesExperiment):
@@ -32,7 +32,7 @@ def evaluate(path: epath.Path, data_dir: str | None) -> None:
     Raises:
         ValueError, OSError, WorkdirError: the tables or the folder cannot be used.
     """
-    load(runs.load_config(path), data_dir, path).evaluate(path)
+    load(run_folders.load_config(path), data_dir, path).evaluate(path)
 
 
 def published_parameters(config: ConfigDict) -> None:

@@ -44,6 +44,14 @@ def load(task: str, preset: str | None = None) -> ConfigDict:
     return locked(completed(flatten(values)))
 
 
+check, may_change = schema.check, schema.may_change
+
+
+def network(config: ConfigDict) -> str:
+    """Returns in words the network that a config trains."""
+    return registry.get(config.task).network(config)
+
+
 def renamed(task: str, preset: str) -> str | None:
     """Returns today's name of a preset that is given by its former one, else None."""
     return registry.get(task, "--task").former_presets.get(preset)

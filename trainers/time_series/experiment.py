@@ -14,7 +14,7 @@ from trainers.data.recordings import Facts, SeriesData
 from trainers.sequences.experiment import CONFUSION, draw_confusion
 from trainers.sequences.layer import LayerExperiment, sequence_layer
 from trainers.sequences.models import layer_parameters
-from trainers.tasks import registry
+from trainers.tasks import registry, run_folders
 from trainers.time_series import forecasting, models
 from trainers.time_series.modeling import SeriesModeling
 from trainers.time_series.objectives import (
@@ -26,7 +26,7 @@ from trainers.time_series.objectives import (
     scikit_metrics,
 )
 from trainers.time_series.tasks import SeriesTask
-from trainers.training import checkpoints, examples, memory, runs
+from trainers.training import checkpoints, examples, memory
 from trainers.training.examples import ExamplesExperiment
 from trainers.training.experiment import PROTOCOL, Check, Scores
 from trainers.training.workdir import RESTORE, WorkdirError, read_record
@@ -229,4 +229,4 @@ def evaluate(path: epath.Path, data_dir: str | None) -> None:
     Raises:
         ValueError, OSError, WorkdirError: the data or the folder cannot be used.
     """
-    SeriesExperiment(runs.load_config(path), data_dir).evaluate(path)
+    SeriesExperiment(run_folders.load_config(path), data_dir).evaluate(path)

@@ -20,9 +20,8 @@ from keras_trellis.export.weights import Weights
 from keras_trellis.types import Tensor
 from trainers.data.recordings import Facts
 from trainers.sequences.layer import sequence_layer
-from trainers.tasks import provenance, registry
+from trainers.tasks import provenance, registry, run_folders
 from trainers.time_series import experiment, models, objectives
-from trainers.training import runs
 
 Scale = Callable[[Tensor], Tensor]
 """Scales sequences `[B, T, p]`."""
@@ -36,7 +35,7 @@ _STATED = {
 }
 
 
-def export(path: epath.Path, options: runs.ExportOptions) -> str:
+def export(path: epath.Path, options: run_folders.ExportOptions) -> str:
     """Writes a run's best model as a new version of a served model; returns its folder.
 
     The served model takes recordings as the files have them, and their lengths.
@@ -49,9 +48,9 @@ def export(path: epath.Path, options: runs.ExportOptions) -> str:
     Raises:
         ValueError, OSError, WorkdirError: the run, the folder or the data cannot be used.
     """
-    config = runs.load_config(path)
+    config = run_folders.load_config(path)
     facts, checksums = experiment.saved_record(path)
-    card_facts = runs.facts(path, config)
+    card_facts = run_folders.facts(path, config)
     card_facts |= provenance.data_facts(
         registry.get(config.task), checksums
     ) | _channels(facts)
@@ -101,7 +100,7 @@ def _precision_facts(
     for candidate in (classifier, inference_model(classifier, precision)):
         score = objective.window_score("validation", _outputs(candidate, scaled))
         texts.append(f"{score.values['accuracy']:.2f} %")
-    return runs.change("validation accuracy", precision, *texts)
+    return run_folders.change("validation accuracy", precision, *texts)
 
 
 def _outputs(model: TrellisClassifier, scaled: Scale) -> objectives.Outputs:

@@ -39,7 +39,7 @@ class Training:
         self.errors = {}  # lists of a trial's, one for each attempt
         self.numbers = []
 
-    def __call__(self, load, config, path, distribute, *, observe, splits):
+    def __call__(self, load, config, path, distribute, *, rules, observe, splits):
         assert (distribute, splits) == ("none", ("validation",))
         self.numbers.append(int(path.name))
         if self.errors.get(int(path.name)):

@@ -21,6 +21,8 @@ from trainers.data.files import read_json
 from trainers.language import experiment, exporting, texts, writing
 from trainers.studies import search
 from trainers.tasks import config as configs
+from trainers.tasks import run_folders
+from trainers.tasks.run_folders import ExportOptions
 from trainers.training import (
     array_files,
     resources,
@@ -29,7 +31,6 @@ from trainers.training import (
     stopping,
     strategies,
 )
-from trainers.training.runs import ExportOptions
 from trainers.training.trainer import Trainer
 from trainers.training.workdir import NotKeptError, WorkdirError, open_workdir
 
@@ -75,7 +76,7 @@ def config():
 
 def train_run(config, path, corpus):
     load = functools.partial(experiment.LanguageExperiment, config, str(corpus))
-    runs.train(load, config, epath.Path(path), "none")
+    runs.train(load, config, epath.Path(path), "none", rules=configs)
 
 
 @pytest.fixture
@@ -141,7 +142,12 @@ def test_a_run_may_leave_the_test_text_unread(config, corpus, tmp_path, monkeypa
     monkeypatch.setattr(strategies, "make_deterministic", lambda seed: None)
     load = functools.partial(experiment.LanguageExperiment, config, str(corpus))
     runs.train(
-        load, config, epath.Path(tmp_path / "run"), "none", splits=("validation",)
+        load,
+        config,
+        epath.Path(tmp_path / "run"),
+        "none",
+        rules=configs,
+        splits=("validation",),
     )
     assert list(read_json(tmp_path / "run" / "result.json")["scores"]) == ["validation"]
 
@@ -734,7 +740,7 @@ def test_a_config_that_was_edited_is_named(config, tmp_path, field, value, messa
     with pytest.raises(
         WorkdirError, match=f"{tmp_path}/config.json: {message}"
     ) as error:
-        runs.load_config(epath.Path(tmp_path))
+        run_folders.load_config(epath.Path(tmp_path))
     assert len(str(error.value).splitlines()) == 1
 
 
