@@ -8,8 +8,6 @@ The tasks are mnist, svhn and cifar10. `--config.FIELD=VALUE` changes a field of
 may have any order. The run's folder is `--workdir`, by default runs/TASK-PRESET.
 """
 
-from functools import partial
-
 from absl import flags
 
 from trainers.cli import command, run_command
@@ -18,13 +16,7 @@ PROGRAM = "trainers.draw"
 
 flags.adopt_module_key_flags(run_command)
 
-main, parse_flags = run_command.program(
-    PROGRAM,
-    {
-        "train": run_command.train_by_flags,
-        "evaluate": partial(run_command.score_by_flags, PROGRAM),
-    },
-)
+main, parse_flags = run_command.program(PROGRAM, run_command.usual_modes(PROGRAM))
 
 if __name__ == "__main__":
     command.start(main, parse_flags, computes=True)

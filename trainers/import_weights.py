@@ -20,7 +20,6 @@ from etils import epath
 from ml_collections.config_flags import get_override_values
 
 from trainers.authors import released
-from trainers.authors.importing import Weights
 from trainers.cli import command, config_flags, run_flags, task_flags
 from trainers.data import files
 from trainers.data.stores import to_path
@@ -108,7 +107,7 @@ def _import() -> None:
     files.check_folder("workdir", path)
     task = registry.get(FLAGS.config.task)
     part, given = task.part("authors"), get_override_values(FLAGS["config"]).keys()
-    weights = Weights(
+    weights = released.Weights(
         checkpoint, FLAGS.config, given, FLAGS.data_dir, FLAGS.permutation, path
     )
     model, config, keep, summary = part.imported(weights)

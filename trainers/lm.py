@@ -40,7 +40,7 @@ def _generate() -> None:
 main, parse_flags = run_command.program(
     PROGRAM,
     {
-        "train": run_command.train_by_flags,
+        **run_command.usual_modes(PROGRAM),
         "evaluate": _evaluate,
         "generate": _generate,
     },

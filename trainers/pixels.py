@@ -9,8 +9,6 @@
 `--workdir`, by default runs/TASK-PRESET.
 """
 
-from functools import partial
-
 from absl import flags
 
 from trainers.cli import command, run_command
@@ -19,13 +17,7 @@ PROGRAM = "trainers.pixels"
 
 flags.adopt_module_key_flags(run_command)
 
-main, parse_flags = run_command.program(
-    PROGRAM,
-    {
-        "train": run_command.train_by_flags,
-        "evaluate": partial(run_command.score_by_flags, PROGRAM),
-    },
-)
+main, parse_flags = run_command.program(PROGRAM, run_command.usual_modes(PROGRAM))
 
 if __name__ == "__main__":
     command.start(main, parse_flags, computes=True)

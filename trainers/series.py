@@ -10,8 +10,6 @@
 the tables in `--input`, or of the test recordings without it.
 """
 
-from functools import partial
-
 from absl import flags
 
 from trainers.cli import command, run_command
@@ -51,11 +49,7 @@ def _predict() -> None:
     print(predictions.write(path, FLAGS.data_dir, FLAGS.input, output))
 
 
-MODES = {
-    "train": run_command.train_by_flags,
-    "evaluate": partial(run_command.score_by_flags, PROGRAM),
-    PREDICT: _predict,
-}
+MODES = {**run_command.usual_modes(PROGRAM), PREDICT: _predict}
 main, parse_flags = run_command.program(
     PROGRAM,
     MODES,

@@ -13,7 +13,7 @@ from etils import epath
 from keras_trellis import convert
 from tests.trainers import mnist_files
 from trainers import import_weights, lm, pixels
-from trainers.authors import importing, released
+from trainers.authors import released
 from trainers.data import images
 from trainers.language import corpora, models
 from trainers.sequences import experiment as sequence_runs
@@ -84,7 +84,7 @@ def save(path, arrays):
 
 @pytest.fixture(autouse=True)
 def without_torch(monkeypatch):
-    monkeypatch.setattr(importing, "read_state_dict", lambda path: dict(np.load(path)))
+    monkeypatch.setattr(released, "read_state_dict", lambda path: dict(np.load(path)))
 
 
 def in_data_parallel(arrays):

@@ -1,5 +1,6 @@
 """What the commands that train share: modes and training."""
 
+import functools
 import hashlib
 import logging
 import os
@@ -82,11 +83,18 @@ _FLAG_MODES = {
 
 Main = Callable[[list[str]], int]
 Parse = Callable[[list[str]], list[str]]
+Modes = Mapping[str, Callable[[], int | None]]
+
+
+def usual_modes(name: str) -> dict[str, Callable[[], int | None]]:
+    """Returns what to do in the modes `train` and `evaluate` of a command."""
+    score = functools.partial(score_by_flags, name)
+    return {_TRAIN: train_by_flags, "evaluate": score}
 
 
 def program(
     name: str,
-    modes: Mapping[str, Callable[[], int | None]],
+    modes: Modes,
     flag_modes: Mapping[str, tuple[str, ...]] | None = None,
     check: Callable[[], None] = lambda: None,
 ) -> tuple[Main, Parse]:

@@ -10,7 +10,7 @@ import numpy as np
 import tensorflow as tf
 from ml_collections import ConfigDict
 
-from trainers.authors import beside, importing, released
+from trainers.authors import beside, released
 from trainers.authors.released import Arrays
 from trainers.data import files
 from trainers.data.sequences import SequenceData
@@ -101,18 +101,18 @@ def models(
     return theirs, OurClassifier(config, theirs.weights(), data)
 
 
-def imported(weights: importing.Weights) -> importing.Imported:
+def imported(weights: released.Weights) -> released.Imported:
     """Returns what a file of weights becomes."""
     order = _permutation(weights)
     make = functools.partial(released.classifier, permutation=order)
-    source, config = importing.read(weights, make)
+    source, config = released.read(weights, make)
     experiment = SequenceExperiment(config, weights.data_dir, weights.path, order)
     model = experiment.build()
     released.give_weights(model, source)
     return model, config, experiment.keep, f"{source.classes} classes"
 
 
-def _permutation(weights: importing.Weights) -> list[int] | None:
+def _permutation(weights: released.Weights) -> list[int] | None:
     """Returns the order of the pixels; None for their own order."""
     task: Any = registry.get(weights.config.task)
     if not task.permuted:

@@ -15,7 +15,7 @@ import numpy as np
 import tensorflow as tf
 from ml_collections import ConfigDict
 
-from trainers.authors import beside, importing, released
+from trainers.authors import beside, released
 from trainers.authors.released import Arrays
 from trainers.language import corpora, modeling, texts
 from trainers.language import models as networks
@@ -75,10 +75,10 @@ def models(clone: str, config: ConfigDict, data_dir: str | None) -> tuple[Any, O
     return theirs, Ours(config, theirs.weights(), corpus)
 
 
-def imported(weights: importing.Weights) -> importing.Imported:
+def imported(weights: released.Weights) -> released.Imported:
     """Returns what a file of weights becomes."""
     _check_numbering(weights.config)
-    source, config = importing.read(weights, released.language_model)
+    source, config = released.read(weights, released.language_model)
     corpus = texts.load_corpus(config, weights.data_dir)
     types = registry.configured(config).measure.types
     words = corpus.vocabulary.size

@@ -70,7 +70,12 @@ def load(
             not UTF-8, or has symbols that the training text lacks.
         OSError: the corpus cannot be downloaded, or the cache cannot be written.
     """
-    task = name if isinstance(name, LanguageTask) else _named(name)
+    task: Any = name
+    if isinstance(name, str):
+        texts = registry.trained_by(LanguageTask.program)
+        if name not in texts:
+            raise ValueError(unknown("task", name, texts))
+        task = registry.get(name)
     schema.check_values(
         {f"corpus.{option}": value for option, value in options.items()}, task.fields
     )
@@ -81,18 +86,6 @@ def load(
     _warn_about_other_text(task, words, ids)
     _warn_about_unknown_words(task.name, words, ids)
     return Corpus(words, **ids, source=source)
-
-
-def _named(name: str) -> LanguageTask:
-    """Returns a task of language; raises ValueError if it is another."""
-    texts = {
-        task.name: task
-        for task in registry.TASKS.values()
-        if isinstance(task, LanguageTask)
-    }
-    if name not in texts:
-        raise ValueError(unknown("task", name, texts))
-    return texts[name]
 
 
 def count(ids: np.ndarray, token: int | None) -> int:

@@ -14,12 +14,7 @@ class TaggingExperiment(SeriesExperiment):
     objective = Tags
 
 
-def load(
-    config: ConfigDict, data_dir: str | None, path: epath.Path
-) -> TaggingExperiment:
-    """Returns the experiment of a run; raises ValueError or OSError without usable data."""
-    del path
-    return TaggingExperiment(config, data_dir)
+load = TaggingExperiment
 
 
 def evaluate(path: epath.Path, data_dir: str | None) -> None:
@@ -32,7 +27,7 @@ def evaluate(path: epath.Path, data_dir: str | None) -> None:
     Raises:
         ValueError, OSError, WorkdirError: the tables or the folder cannot be used.
     """
-    load(run_folders.load_config(path), data_dir, path).evaluate(path)
+    TaggingExperiment(run_folders.load_config(path), data_dir).evaluate(path)
 
 
 def published_parameters(config: ConfigDict) -> None:

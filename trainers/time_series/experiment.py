@@ -40,6 +40,7 @@ class SeriesExperiment(LayerExperiment, ExamplesExperiment):
     Args:
         config: the run's config.
         data_dir: the folder of the data's files; None for those of a package.
+        path: the run's folder, of which nothing is read.
 
     Raises:
         ValueError, OSError, ImportError: the data cannot be used.
@@ -47,7 +48,10 @@ class SeriesExperiment(LayerExperiment, ExamplesExperiment):
 
     examples, contents = "windows", "data"
 
-    def __init__(self, config: ConfigDict, data_dir: str | None) -> None:
+    def __init__(
+        self, config: ConfigDict, data_dir: str | None, path: epath.Path | None = None
+    ) -> None:
+        del path
         task: Any = registry.get(config.task)
         self._task: SeriesTask = task
         if self.objective is NextStep:
@@ -201,12 +205,7 @@ def saved_record(path: epath.Path) -> tuple[Facts, dict[str, str]]:
         ) from error
 
 
-def load(
-    config: ConfigDict, data_dir: str | None, path: epath.Path
-) -> SeriesExperiment:
-    """Returns the experiment of a run."""
-    del path
-    return SeriesExperiment(config, data_dir)
+load = SeriesExperiment
 
 
 def published_parameters(config: ConfigDict) -> tuple[int, int] | None:
