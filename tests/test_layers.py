@@ -224,6 +224,15 @@ def test_training_knows_neither_models_nor_tasks(imports):
     assert set().union(*of_training) <= known
 
 
+def test_a_run_needs_few_files(imports):
+    needed, todo = set(), ["trainers/training/runs.py"]
+    while todo:
+        file = todo.pop()
+        needed.add(file)
+        todo += imports[file] - needed
+    assert len(needed) < 50
+
+
 _BELOW_TRAINING = ("trainers/data/", "trainers/optimizers/", "trainers/training/")
 
 # Imports a module in a process that has forgotten ours; prints which of ours that brings.
