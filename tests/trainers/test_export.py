@@ -16,12 +16,12 @@ from tests.trainers import calls, mnist_files
 from trainers import export
 from trainers.data import files, images
 from trainers.language import experiment as language_runs
-from trainers.language import texts
+from trainers.language import exporting, texts
 from trainers.sequences import experiment as sequence_runs
 from trainers.sequences import models as sequence_models
 from trainers.synthetic.tasks import DrawnTask
 from trainers.tasks import config as configs
-from trainers.tasks import provenance, registry, run_folders
+from trainers.tasks import registry, run_folders
 from trainers.training import checkpoints, variables
 from trainers.training.workdir import open_workdir
 
@@ -118,15 +118,15 @@ def test_every_task_says_where_its_data_is_from():
     for task in registry.TASKS.values():
         if isinstance(task, DrawnTask):
             continue
-        facts = provenance.data_facts(task, {})
+        facts = task.data_facts({})
         assert facts["Trained on"] and facts["Licence of the data"]
         standardized = getattr(task, "standardize", None) is not None
         assert ("Text is made ready" in facts) == standardized
 
 
 def test_what_a_run_did_not_keep_is_not_known():
-    facts = provenance.data_facts(registry.get("ptb"), {})
-    facts |= provenance.unknown_words({"sha256": {}})
+    facts = registry.get("ptb").data_facts({})
+    facts |= exporting.unknown_words({"sha256": {}})
     assert facts["SHA-256 of the data"] == "not stated"
     assert facts["Unknown words in the test text"] == "not measured"
 

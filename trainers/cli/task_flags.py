@@ -53,9 +53,8 @@ def require(task: str | None, tasks: Iterable[str]) -> str:
 
 def _check_known(task: str, tasks: Sequence[str]) -> None:
     """Raises ValueError for an unknown task; a command itself refuses those of others."""
-    every = (*registry.TASKS, *registry.OWN_TASKS)
-    if task not in every:
-        known = every if nearest(task, every) else tasks
+    if task not in registry.EVERY:
+        known = registry.EVERY if nearest(task, registry.EVERY) else tasks
         raise ValueError(unknown("--task", task, known))
 
 

@@ -12,7 +12,7 @@ from trainers.data import images
 from trainers.kinds.measures import Measure
 from trainers.sequences import models
 from trainers.sequences.experiment import SequenceExperiment, measured, saved_record
-from trainers.tasks import provenance, registry, run_folders
+from trainers.tasks import registry, run_folders
 from trainers.training import checkpoints, memory
 
 
@@ -43,7 +43,7 @@ def export(path: epath.Path, options: run_folders.ExportOptions) -> str:
     )
     checkpoints.load_best(path, model)
     facts = run_folders.facts(path, config)
-    facts |= provenance.data_facts(task, record.get("sha256", {}))
+    facts |= task.data_facts(record.get("sha256", {}))
     if options.precision != "float32":
         experiment = SequenceExperiment(config, options.data_dir, path)
         experiment.check(path)

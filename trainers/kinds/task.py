@@ -177,9 +177,18 @@ class Task:
         """Returns the channels of the outputs of the layer in the group `model`."""
         return model.output_units or model.units
 
-    def data_facts(self) -> dict[str, str]:
-        """Returns what a model card says about its data, beside their name and licence."""
-        return {}
+    def data_facts(self, checksums: Mapping[str, str]) -> dict[str, str]:
+        """Returns what a model card says about its data.
+
+        Args:
+            checksums: the SHA-256 of each split; empty if the run did not keep them.
+        """
+        sums = ", ".join(f"{split} {sha256}" for split, sha256 in checksums.items())
+        return {
+            "Trained on": self.data,
+            "Licence of the data": self.licence,
+            "SHA-256 of the data": sums or NOT_STATED,
+        }
 
     def format_loss(self, loss: float) -> str:
         """Returns a validation loss in words."""

@@ -1,5 +1,6 @@
 """Exports a run's best language model."""
 
+from collections.abc import Mapping
 from typing import Any
 
 from etils import epath
@@ -12,7 +13,7 @@ from keras_trellis.export import (
 from keras_trellis.heads import MixtureOfSoftmaxes
 from trainers.language import evaluation, protocols, texts
 from trainers.language.experiment import load_trained, run_corpus
-from trainers.tasks import provenance, registry, run_folders
+from trainers.tasks import registry, run_folders
 
 
 def export(path: epath.Path, options: run_folders.ExportOptions) -> str:
@@ -31,8 +32,8 @@ def export(path: epath.Path, options: run_folders.ExportOptions) -> str:
         model.head.epsilon = protocols.EPSILON["exact"]
     task, record = registry.configured(config), texts.saved_corpus(path)
     facts = run_folders.facts(path, config)
-    facts |= provenance.data_facts(task, record.get("sha256", {}))
-    facts |= provenance.unknown_words(record)
+    facts |= task.data_facts(record.get("sha256", {}))
+    facts |= unknown_words(record)
     if options.precision != "float32":
         corpus = run_corpus(path, config, options.data_dir)
         measured = []
@@ -53,6 +54,19 @@ def export(path: epath.Path, options: run_folders.ExportOptions) -> str:
         runtime=options.runtime,
         facts=facts,
     )
+
+
+def unknown_words(record: Mapping[str, Any]) -> dict[str, str]:
+    """Returns the model card's fact about the test text's unknown words.
+
+    Args:
+        record: what the run kept of its text; see `texts.keep_corpus`.
+    """
+    if "unknown" not in record:
+        return {"Unknown words in the test text": "not measured"}
+    count, tokens = (record[name]["test"] for name in ("unknown", "tokens"))
+    share = f"{100 * count / tokens:.2f} % ({count:,} of {tokens:,} tokens)"
+    return {"Unknown words in the test text": share}
 
 
 def _in_graph(standardizer: Any) -> Standardizer | None:

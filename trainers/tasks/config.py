@@ -158,7 +158,7 @@ def upgrade(values: Values) -> dict[str, Any]:
 
 
 def _is_known(values: Values) -> bool:
-    return values.get("task") in (*registry.TASKS, *registry.OWN_TASKS)
+    return values.get("task") in registry.EVERY
 
 
 def with_used_dilations(values: Values) -> dict[str, Any]:

@@ -1,5 +1,7 @@
 """The tasks by name. A new one joins by its module's import and its value in `_TASKS`."""
 
+from collections import ChainMap
+from collections.abc import Mapping
 from typing import Any
 
 from trainers.data.names import Values, nearest, unknown
@@ -57,6 +59,7 @@ _OWN_TASKS: tuple[OwnTask, ...] = (
 )
 OWN_TASKS = {task.name: task for task in _OWN_TASKS}
 """Those of commands of their own; all other commands know `TASKS` alone."""
+EVERY: Mapping[str, Task] = ChainMap({**OWN_TASKS}, TASKS)
 
 
 def get(name: str, what: str = "task") -> Task:
@@ -69,11 +72,10 @@ def get(name: str, what: str = "task") -> Task:
     Raises:
         ValueError: there is no such task; the message has the nearest name.
     """
-    every: dict[str, Task] = {**TASKS, **OWN_TASKS}
-    if not isinstance(name, str) or name not in every:
-        own = nearest(str(name), every) in OWN_TASKS
+    if not isinstance(name, str) or name not in EVERY:
+        own = nearest(str(name), EVERY) in OWN_TASKS
         raise ValueError(unknown(what, name, OWN_TASKS if own else TASKS))
-    return every[name]
+    return EVERY[name]
 
 
 def configured(config: Values) -> Any:
@@ -88,5 +90,4 @@ def with_part(name: str) -> list[str]:
 
 def trained_by(program: str) -> list[str]:
     """Returns the names of the tasks that a command trains."""
-    every: dict[str, Task] = {**TASKS, **OWN_TASKS}
-    return [name for name, task in every.items() if task.program == program]
+    return [name for name, task in EVERY.items() if task.program == program]

@@ -20,7 +20,7 @@ from keras_trellis.export.weights import Weights
 from keras_trellis.types import Tensor
 from trainers.data.recordings import Facts
 from trainers.sequences.layer import sequence_layer
-from trainers.tasks import provenance, registry, run_folders
+from trainers.tasks import registry, run_folders
 from trainers.time_series import experiment, models, objectives
 
 Scale = Callable[[Tensor], Tensor]
@@ -51,9 +51,7 @@ def export(path: epath.Path, options: run_folders.ExportOptions) -> str:
     config = run_folders.load_config(path)
     facts, checksums = experiment.saved_record(path)
     card_facts = run_folders.facts(path, config)
-    card_facts |= provenance.data_facts(
-        registry.get(config.task), checksums
-    ) | _channels(facts)
+    card_facts |= registry.get(config.task).data_facts(checksums) | _channels(facts)
     model = experiment.load_model(path, config, facts)
     if facts.every_step or not facts.classes:
         if options.precision != "float32":

@@ -102,7 +102,7 @@ class Classes(Objective):
     A recording's class is that of the greatest mean of log-probabilities over its windows.
     """
 
-    shares = ("accuracy",)
+    shares: tuple[str, ...] = ("accuracy",)
 
     def terms(self, inputs: Tensor, targets: Tensor, outputs: Tensor) -> Terms:
         """Returns cross entropies and hits."""

@@ -39,7 +39,7 @@ def listed(capsys, *arguments):
     return capsys.readouterr().out.splitlines()
 
 
-@pytest.mark.parametrize("task", [*registry.TASKS, *registry.OWN_TASKS])
+@pytest.mark.parametrize("task", registry.EVERY)
 def test_the_presets_are_listed_one_a_line(task, capsys):
     lines = listed(capsys, f"--task={task}", "--preset=list")
     presets = [line.partition(":")[0].partition(" ")[0] for line in lines]

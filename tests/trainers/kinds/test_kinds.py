@@ -14,7 +14,7 @@ TREES = {
     path.relative_to(TRAINERS).as_posix(): ast.parse(path.read_text(encoding="utf-8"))
     for path in sorted(TRAINERS.rglob("*.py"))
 }
-TASKS = [*registry.TASKS.values(), *registry.OWN_TASKS.values()]
+TASKS = [*registry.EVERY.values()]
 # Attributes that say of which kind a task is. They may be shown, or called by their name.
 NAMES = {"program", "folder", "evaluation", "reproduction"}
 # What compares the command of a task with the one that runs, and `program` with another meaning.

@@ -7,7 +7,7 @@ from trainers.tasks import config as configs
 from trainers.tasks import presets, registry
 
 
-@pytest.mark.parametrize("task", [*registry.TASKS, *registry.OWN_TASKS])
+@pytest.mark.parametrize("task", registry.EVERY)
 def test_each_preset_has_a_line_of_its_own(task):
     lines = presets.described(task)
     assert list(lines) == list(registry.get(task).presets)

@@ -159,7 +159,7 @@ def test_a_field_that_is_given_and_not_read_is_refused(tmp_path):
         schema.check(config)
 
 
-@pytest.mark.parametrize("task", [*registry.TASKS, *registry.OWN_TASKS])
+@pytest.mark.parametrize("task", registry.EVERY)
 def test_no_preset_has_what_nothing_reads(task):
     for config in configs.presets(task):
         schema.check_read(config)

@@ -182,9 +182,10 @@ class LanguageTask(Task):
         yield from _piece_rules(values)
         yield from _vector_rules(values)
 
-    def data_facts(self) -> dict[str, str]:
-        """Returns how its text is made ready."""
-        return {"Text is made ready": self.made_ready} if self.made_ready else {}
+    def data_facts(self, checksums: Mapping[str, str]) -> dict[str, str]:
+        """Returns what a model card says about its text, and how that is made ready."""
+        ready = {"Text is made ready": self.made_ready} if self.made_ready else {}
+        return super().data_facts(checksums) | ready
 
     def format_loss(self, loss: float) -> str:
         """Returns a validation loss in the task's measure."""
