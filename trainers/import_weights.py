@@ -41,7 +41,6 @@ _BEST = f"checkpoints/{checkpoints.BEST}"
 _OURS = re.compile(
     r"lock|checkpoints|\.?((config|imported|corpus|data)\.json|vocabulary\.txt|best\.npz)(\.part)?"
 )
-_PERMUTED = "permuted_mnist"
 
 flags.adopt_module_key_flags(run_flags)
 flags.DEFINE_string(
@@ -80,9 +79,10 @@ def _check_flags() -> None:
         raise ValueError(
             f"--task={FLAGS.task} is none of the authors' trellis networks"
         )
-    if FLAGS.permutation is not None and FLAGS.task != _PERMUTED:
+    part = registry.get(FLAGS.task).part("authors")
+    if FLAGS.permutation is not None and not part.is_permuted(FLAGS.task):
         raise ValueError(
-            f"--permutation has no use for --task={FLAGS.task}, only for {_PERMUTED}"
+            f"--permutation has no use for --task={FLAGS.task}, only for permuted_mnist"
         )
 
 
@@ -93,7 +93,7 @@ def _theirs() -> list[str]:
 
 def _is_other(task: str | None) -> bool:
     """Returns whether the authors have no network of a task."""
-    return task in {*registry.TASKS} - {*_theirs()}
+    return task in {*registry.EVERY} - {*_theirs()}
 
 
 def _import() -> None:

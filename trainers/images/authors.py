@@ -24,6 +24,12 @@ SCORED: dict[str, Any] = {}
 _PIXELS = 28 * 28
 
 
+def is_permuted(task: str) -> bool:
+    """Returns whether a task has an order of its pixels."""
+    known: Any = registry.get(task)
+    return known.permuted
+
+
 def make_comparable(config: ConfigDict) -> None:
     """Raises ValueError for what their code lacks."""
     task: Any = registry.get(config.task)
@@ -114,8 +120,7 @@ def imported(weights: released.Weights) -> released.Imported:
 
 def _permutation(weights: released.Weights) -> list[int] | None:
     """Returns the order of the pixels; None for their own order."""
-    task: Any = registry.get(weights.config.task)
-    if not task.permuted:
+    if not is_permuted(weights.config.task):
         return None
     if not weights.permutation:
         raise ValueError(

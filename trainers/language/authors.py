@@ -3,6 +3,7 @@
 This is the part `authors` of a kind of task:
 
     SCORED            options of `evaluate`, for scores by the protocol of the authors' scripts
+    is_permuted       takes the name of a task; whether its sequences have an order of their own
     make_comparable   takes a config; sets or checks what their code does in another way
     models            returns their model and ours, each to train beside the other
     imported          returns the model of a file that their script saved
@@ -24,6 +25,12 @@ from trainers.tasks import registry
 SCORED = {"protocols": ("trellisnet",)}
 # The corpora whose vocabulary has the order of the authors' scripts.
 _NUMBERED_AS_THEIRS = {"order": ("appearance",), "form": ("released", "paper")}
+
+
+def is_permuted(task: str) -> bool:
+    """Returns False: a text is read in its own order."""
+    del task
+    return False
 
 
 def make_comparable(config: ConfigDict) -> None:

@@ -132,7 +132,7 @@ def test_the_parts_of_a_kind_have_what_they_promise(task):
         "experiment": ("load",) if task.evaluation else ("load", "evaluate"),
         "exporting": ("export",),
         "writing": ("generate",),
-        "authors": ("SCORED", "make_comparable", "models", "imported"),
+        "authors": ("SCORED", "is_permuted", "make_comparable", "models", "imported"),
     }
     assert isinstance(task, Task) and task.has_part("experiment")
     for name, functions in promised.items():
