@@ -14,7 +14,7 @@ from trainers.data.stores import on_this_machine
 from trainers.drawing import models, pictures
 from trainers.drawing.model import DRAW
 from trainers.drawing.modeling import DrawingImages, Score
-from trainers.kinds.measures import NATS
+from trainers.drawing.tasks import NATS
 from trainers.tasks import registry, run_folders
 from trainers.training import announcing, memory
 from trainers.training.events import EVENTS, LackingError, event_files, recorded

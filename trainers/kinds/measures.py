@@ -1,4 +1,4 @@
-"""The measures of tasks: perplexity of words, bits per character, accuracy of images, losses.
+"""Measures of results, and those of texts; other kinds have theirs among their tasks.
 
 A metric is a further number, which stands beside the measure.
 """
@@ -103,18 +103,6 @@ def bits(nats: float) -> float:
 WORDS = TokenMeasure("perplexity", 2, "tokens", from_nats=perplexity, types="words")
 PIECES = dataclasses.replace(WORDS, types="pieces")
 CHARACTERS = TokenMeasure("bpc", 3, "characters", from_nats=bits, types="symbols")
-ACCURACY = Measure("accuracy", 2, "images", higher_is_better=True, unit=" %")
-SYMBOLS = Measure("accuracy", 2, "symbols", higher_is_better=True, unit=" %")
-CROSS_ENTROPY = Measure("cross_entropy", 6, "symbols")
-NATS = Measure("nats", 2, "images")
-MEAN_LOSS = Measure("mean_loss", 4, "optimizations")
-SQUARED_ERROR = Measure("squared_error", 6, "sequences")
-WINDOW_ACCURACY = Measure("accuracy", 2, "windows", higher_is_better=True, unit=" %")
-ANSWER_ACCURACY = Measure("accuracy", 2, "answers", higher_is_better=True, unit=" %")
-AVERAGE_PRECISION = Measure(
-    "average_precision", 2, "windows", higher_is_better=True, unit=" %"
-)
-ROOT_MEAN_SQUARE = Measure("rmse", 4, "answers")
 
 BITS_PER_BYTE = Number("bits_per_byte", decimals=3)
 WORD_PERPLEXITY = Number("word_perplexity")

@@ -19,8 +19,8 @@ that mean something for it:
     authors      what `trainers.verify` and `trainers.import_weights` need of a task that the
                      authors' code has too; see `language.authors`
 
-The commands import a part when they need it. So the tasks themselves, which are listed in helps and
-in errors, load neither models nor the training loop.
+The commands import a part when they need it. They know the tasks, which stand in helps and in
+errors, without the rest.
 """
 
 import dataclasses

@@ -9,12 +9,12 @@ from ml_collections import ConfigDict
 
 from trainers.data import sequences
 from trainers.data.sequences import SequenceData
-from trainers.kinds.measures import MEAN_LOSS
 from trainers.learned_optimizers import modeling, optimizees
 from trainers.learned_optimizers.core import GATED, UpdateNetwork
 from trainers.learned_optimizers.modeling import MetaTraining, Score
 from trainers.learned_optimizers.optimizees import Images, Optimizee, Quadratics
 from trainers.learned_optimizers.optimizer import RecurrentOptimizer
+from trainers.learned_optimizers.tasks import MEAN_LOSS
 from trainers.models.cells import CELLS
 from trainers.tasks import registry
 from trainers.training import announcing, checkpoints, memory

@@ -15,8 +15,7 @@ from etils import epath
 
 from tests import ROOT
 from trainers.data.files import read_json, write_json
-from trainers.images.tasks import ImageTask
-from trainers.kinds.measures import ACCURACY, SQUARED_ERROR
+from trainers.images.tasks import ACCURACY, ImageTask
 from trainers.kinds.search import CHARACTERS, Uniform
 from trainers.language import models as language_models
 from trainers.language.tasks.task import LanguageTask
@@ -32,7 +31,7 @@ from trainers.studies import (
 )
 from trainers.studies.comparison import MODELS, Model, Settings
 from trainers.studies.comparison_report import RunResult
-from trainers.synthetic.tasks import AlgorithmTask
+from trainers.synthetic.tasks import SQUARED_ERROR, AlgorithmTask
 from trainers.tasks import config as configs
 from trainers.tasks import registry, schema
 from trainers.time_series import models as series_models

@@ -7,11 +7,12 @@ from ml_collections import ConfigDict
 from configs import draw
 from trainers.data import images
 from trainers.data.images import ImageSource
-from trainers.kinds.measures import NATS, Measure
+from trainers.kinds.measures import Measure
 from trainers.kinds.task import REPORT, OwnTask, Published
 from trainers.models.cells import CELLS, cell_name
 from trainers.models.fields import COUNT, Field, one_of, or_none
 
+NATS = Measure("nats", 2, "images")
 _FIELDS: dict[str, Field] = {
     "model.steps": COUNT,
     "model.units": COUNT,

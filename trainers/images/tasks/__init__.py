@@ -12,11 +12,12 @@ from trainers.data import images, sequences
 from trainers.data.images import ImageSource
 from trainers.data.sequences import SequenceData
 from trainers.kinds import search
-from trainers.kinds.measures import ACCURACY, Measure
+from trainers.kinds.measures import Measure
 from trainers.kinds.search import Space
 from trainers.kinds.task import EXPORT, REPORT, SCORE, Published, Task
 from trainers.models.fields import A_CALL, RATE, Field, Rule, Values, integer
 
+ACCURACY = Measure("accuracy", 2, "images", higher_is_better=True, unit=" %")
 _FIELDS: dict[str, Field] = {
     # 0: all images train, and the last epoch's weights are the run's.
     "data.validation": integer(0),

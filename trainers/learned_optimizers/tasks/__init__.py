@@ -9,7 +9,7 @@ from ml_collections import ConfigDict
 from configs import meta
 from trainers.data import images
 from trainers.data.images import ImageSource
-from trainers.kinds.measures import MEAN_LOSS, Measure
+from trainers.kinds.measures import Measure
 from trainers.kinds.task import REPORT, OwnTask
 from trainers.models.cells import CELLS, cell_name
 from trainers.models.fields import (
@@ -25,6 +25,7 @@ from trainers.models.fields import (
 from trainers.models.kinds import stacked
 from trainers.models.residual import DEPTH
 
+MEAN_LOSS = Measure("mean_loss", 4, "optimizations")
 _FIELDS: dict[str, Field] = {
     "model.cell": one_of(*CELLS)._replace(default="lstm"),
     "model.units": COUNT,

@@ -13,11 +13,14 @@ from trainers.data import long_memory, sequences
 from trainers.data.long_memory import Examples
 from trainers.data.sequences import SPLITS, SequenceData
 from trainers.kinds import search as spaces
-from trainers.kinds.measures import CROSS_ENTROPY, SQUARED_ERROR, SYMBOLS, Measure
+from trainers.kinds.measures import Measure
 from trainers.kinds.search import Space
 from trainers.kinds.task import TEXT_FIELDS, Task
 from trainers.models.fields import A_CALL, COUNT, Field, Rule, Values, integer
 
+SYMBOLS = Measure("accuracy", 2, "symbols", higher_is_better=True, unit=" %")
+CROSS_ENTROPY = Measure("cross_entropy", 6, "symbols")
+SQUARED_ERROR = Measure("squared_error", 6, "sequences")
 _FIELDS: dict[str, Field] = {
     **{f"data.{split}": COUNT for split in SPLITS},
     "evaluation.batch_size": A_CALL,

@@ -14,12 +14,7 @@ from trainers.data.names import unknown
 from trainers.data.recordings import Recording, SeriesData
 from trainers.data.sequences import SPLITS
 from trainers.data.table_series import Columns, Series, Table
-from trainers.kinds.measures import (
-    ANSWER_ACCURACY,
-    AVERAGE_PRECISION,
-    ROOT_MEAN_SQUARE,
-    WINDOW_ACCURACY,
-)
+from trainers.kinds.measures import Measure
 from trainers.kinds.search import SERIES, Space
 from trainers.kinds.task import EXPORT, REPORT, SCORE, Task
 from trainers.models.fields import (
@@ -39,6 +34,12 @@ from trainers.models.fields import (
 
 STEP = "step"  # `data.answer`: each step has a label, not each series
 _BY_SERIES, _BY_TIME, _BY_COLUMN = "series", "time", "column"
+WINDOW_ACCURACY = Measure("accuracy", 2, "windows", higher_is_better=True, unit=" %")
+ANSWER_ACCURACY = Measure("accuracy", 2, "answers", higher_is_better=True, unit=" %")
+AVERAGE_PRECISION = Measure(
+    "average_precision", 2, "windows", higher_is_better=True, unit=" %"
+)
+ROOT_MEAN_SQUARE = Measure("rmse", 4, "answers")
 _FIELDS: dict[str, Field] = {
     # None: the steps of the longest training recording
     "data.window": or_none(COUNT),
