@@ -17,8 +17,8 @@ from etils import epath
 from tests.trainers import calls
 from trainers import evaluate, generate, lm, pixels, report
 from trainers.language import exporting
+from trainers.tasks.run_folders import ExportOptions
 from trainers.training import strategies
-from trainers.training.runs import ExportOptions
 
 SMALL = (
     "--preset=small",
