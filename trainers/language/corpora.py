@@ -71,7 +71,7 @@ def load(
         OSError: the corpus cannot be downloaded, or the cache cannot be written.
     """
     task: Any = name
-    if isinstance(name, str):
+    if not isinstance(name, LanguageTask):
         texts = registry.trained_by(LanguageTask.program)
         if name not in texts:
             raise ValueError(unknown("task", name, texts))

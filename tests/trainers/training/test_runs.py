@@ -24,6 +24,7 @@ from trainers.tasks import config as configs
 from trainers.tasks import run_folders
 from trainers.tasks.run_folders import ExportOptions
 from trainers.training import (
+    announcing,
     array_files,
     resources,
     runs,
@@ -365,7 +366,7 @@ def test_a_layer_that_xla_may_slow_is_told_before_training(
 def test_a_precision_that_is_slow_here_is_told_before_training(
     introduction, config, monkeypatch, dtype, slowdown, told
 ):
-    monkeypatch.setattr(runs.precision, "slowdown", lambda: slowdown)
+    monkeypatch.setattr(announcing.precision, "slowdown", lambda: slowdown)
     config.model.dtype = dtype
     advice = "take 3.3 times as long as in float32 on this processor"
     assert (advice in introduction()) == told
@@ -388,7 +389,7 @@ def test_fewer_levels_are_told_before_training(introduction, config):
 
 def test_a_model_that_may_not_fit_is_trained_with_a_warning(introduction, monkeypatch):
     warning = "warning: it may be too large"
-    monkeypatch.setattr(runs.memory, "check_training", lambda *_: warning)
+    monkeypatch.setattr(announcing.memory, "check_training", lambda *_: warning)
     assert warning in introduction().splitlines()
 
 
