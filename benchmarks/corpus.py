@@ -15,7 +15,7 @@ from absl import app, flags
 from etils import epath
 
 from trainers.data import wikitext
-from trainers.tasks.wikitext import WIKITEXT103
+from trainers.language.tasks.wikitext import WIKITEXT103
 
 FLAGS = flags.FLAGS
 

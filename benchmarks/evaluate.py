@@ -196,7 +196,7 @@ def read(data_dir: str | None) -> tuple[Any, int]:
     """Returns the test set's ids `[N]` and the size of the training text's vocabulary."""
     import numpy as np
 
-    from trainers.tasks import corpora
+    from trainers.language import corpora
 
     try:
         corpus = corpora.load("ptb", data_dir)

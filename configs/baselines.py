@@ -1,6 +1,6 @@
 """What `trainers.compare` begins with for the layers beside a trellis network.
 
-A task has one of these groups as its `baselines` (trainers/tasks/task.py). Each entry changes the
+A task has one of these groups as its `baselines` (trainers/kinds/task.py). Each entry changes the
 task's preset. `model.units` is solved for, so that it has no value here. All values are ours,
 unless a source stands beside them. The learning rates of `ADDING` and
 `COPY_MEMORY` are the better ones of two each (docs/notes/comparisons.md). `--trials` tunes all

@@ -12,11 +12,11 @@ from ml_collections import ConfigDict
 from tests import golden_dropped, golden_pixels, golden_training
 from tests.golden import load
 from trainers.data.long_memory import Examples as Arrays
+from trainers.data.names import nested
 from trainers.data.sequences import SequenceData
 from trainers.papers import examples, texts
 from trainers.papers.training import Run
 from trainers.tasks import config as configs
-from trainers.tasks.names import nested
 from trainers.training import variables
 
 TOLERANCES = {"training": 1e-8, "dropped": 1e-9, "pixel": 1e-9}

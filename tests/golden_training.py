@@ -4,9 +4,9 @@ import numpy as np
 from ml_collections import ConfigDict
 
 from tests.golden import language_model
+from trainers.data.names import flatten, nested
 from trainers.language.modeling import LanguageModeling
 from trainers.tasks import config as configs
-from trainers.tasks.names import flatten, nested
 from trainers.training import runs
 from trainers.training.trainer import Trainer
 

@@ -14,10 +14,10 @@ import tensorflow as tf
 import keras_trellis
 from keras_trellis import recurrent
 from tests import golden
+from trainers.data.names import flatten, nested
 from trainers.language import modeling
 from trainers.models.layers import LAYERS as KINDS
 from trainers.tasks import config as configs
-from trainers.tasks.names import flatten, nested
 from trainers.training import runs
 
 FILES: dict = {"cell": [], "training": []}

@@ -21,11 +21,10 @@ from typing import Any
 from absl import flags
 
 from trainers.cli import command, flag_errors
-from trainers.data import terminal
+from trainers.data import names, terminal
 from trainers.serving import remote
 from trainers.serving.server import Server
 from trainers.serving.writing import Sampling, Scores, Unknown, generate, score, unknown
-from trainers.tasks import names
 
 PROTOCOLS: dict[str, type[remote.Grpc | remote.Rest]] = {
     "grpc": remote.Grpc,

@@ -18,10 +18,11 @@ from absl import flags
 from etils import epath
 
 from trainers.cli import command, config_flags
+from trainers.data import names
 from trainers.data.files import check_folder
 from trainers.studies import comparison, comparison_report
 from trainers.tasks import config as configs
-from trainers.tasks import names, registry
+from trainers.tasks import registry
 from trainers.training.workdir import check_output
 
 FLAGS = flags.FLAGS

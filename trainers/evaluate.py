@@ -8,19 +8,15 @@ a continuous cache. Both can be combined.
 """
 
 from collections.abc import Callable, Sequence
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from absl import flags
-from etils import epath
 
 from trainers.cli import command, run_flags
 from trainers.language import adaptation
-from trainers.language import experiment as language_runs
 from trainers.language.protocols import PROTOCOLS
-from trainers.sequences import experiment as sequence_runs
+from trainers.language.tasks.task import EVALUATION_FLAGS
 from trainers.tasks import registry
-from trainers.tasks.task import LanguageTask, OwnTask, SeriesTask
-from trainers.time_series import experiment as series_runs
 
 FLAGS = flags.FLAGS
 _Made = TypeVar("_Made")
@@ -56,7 +52,6 @@ flags.DEFINE_float(
 )
 _DYNAMIC = ("dynamic_rate", "dynamic_decay")
 _CACHE = ("cache_size", "cache_theta", "cache_lambda")
-LANGUAGE_FLAGS = ("protocol", *_DYNAMIC, *_CACHE)
 
 
 def main(argv: list[str]) -> int:
@@ -76,21 +71,17 @@ def _check_flags() -> None:
 
 def _evaluate() -> None:
     path, config = run_flags.trained_run()
-    if isinstance(registry.get(config.task), LanguageTask):
-        language_model(path)
-        return
     task = registry.get(config.task)
-    if isinstance(task, OwnTask):
+    if task.evaluation:
         raise ValueError(
-            f"{path} has a run of {config.task}, which python -m {task.evaluation} scores"
+            f"{path} has a run of {task.name}, which python -m {task.evaluation} scores"
         )
-    for name in LANGUAGE_FLAGS:
-        if FLAGS[name].present:
+    for name in EVALUATION_FLAGS:
+        if FLAGS[name].present and name not in task.evaluation_flags:
             raise ValueError(
-                f"--{name} is for language models. Received: a run of {config.task}"
+                f"--{name} is for language models. Received: a run of {task.name}"
             )
-    runs = series_runs if isinstance(task, SeriesTask) else sequence_runs
-    runs.evaluate(path, FLAGS.data_dir)
+    task.part("experiment").evaluate(path, FLAGS.data_dir, **options())
 
 
 def check_language_flags() -> None:
@@ -102,12 +93,12 @@ def check_language_flags() -> None:
         )
 
 
-def language_model(path: epath.Path) -> None:
-    """Measures the language model of a run as the flags say, and prints it."""
-    adaptations = _adaptations()
-    protocol = "exact" if any(adaptations) else FLAGS.protocol
-    protocols = (protocol,) if protocol else PROTOCOLS
-    language_runs.evaluate(path, FLAGS.data_dir, protocols, *adaptations)
+def options() -> dict[str, Any]:
+    """Returns how to evaluate, if the flags say it."""
+    dynamic, cache = _adaptations()
+    if dynamic or cache:
+        return {"protocols": ("exact",), "dynamic": dynamic, "cache": cache}
+    return {"protocols": (FLAGS.protocol,)} if FLAGS.protocol else {}
 
 
 def _adaptations() -> tuple[

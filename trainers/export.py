@@ -23,17 +23,12 @@ from keras_trellis.export import PRECISIONS, versions
 from keras_trellis.formats import manifest
 from trainers.cli import command, flag_errors, run_flags
 from trainers.data import files, stores, terminal
-from trainers.language import experiment as language_runs
-from trainers.sequences import experiment as sequence_runs
-from trainers.tasks import registry
-from trainers.tasks.task import LanguageTask, SeriesTask, Task
-from trainers.time_series import exporting
-from trainers.training import runs
+from trainers.tasks import registry, run_folders
 from trainers.training.workdir import NotKeptError, check_output
 
 FLAGS = flags.FLAGS
 
-_Export = Callable[[epath.Path, runs.ExportOptions], str]
+_Export = Callable[[epath.Path, run_folders.ExportOptions], str]
 """Exports a run's best model; returns the version's folder."""
 
 flags.adopt_module_key_flags(run_flags)
@@ -78,7 +73,7 @@ def _export() -> None:
             versions.check_folder(folder)
         files.check_folder("output", output)
         check_output(os.path.expanduser(FLAGS.output))
-        export = _exporter(registry.get(runs.load_config(path).task))
+        export = _exporter(path)
         try:
             version = _written(export, path, folder)
         except versions.NotWrittenError as error:
@@ -94,7 +89,9 @@ def _written(export: _Export, path: epath.Path, folder: str) -> str:
         warnings.filterwarnings("ignore", "the model has no form")  # the library's own
         version = export(
             path,
-            runs.ExportOptions(folder, FLAGS.precision, FLAGS.data_dir, FLAGS.runtime),
+            run_folders.ExportOptions(
+                folder, FLAGS.precision, FLAGS.data_dir, FLAGS.runtime
+            ),
         )
     refused = manifest.read(Path(version)).runtime.refused
     if FLAGS.runtime and refused:
@@ -102,13 +99,15 @@ def _written(export: _Export, path: epath.Path, folder: str) -> str:
     return version
 
 
-def _exporter(task: Task) -> _Export:
-    """Returns what exports the runs of a task."""
-    if isinstance(task, LanguageTask):
-        return language_runs.export
-    if isinstance(task, SeriesTask):
-        return exporting.export
-    return sequence_runs.export
+def _exporter(path: epath.Path) -> _Export:
+    """Returns what exports a run."""
+    task = registry.get(run_folders.load_config(path).task)
+    if not task.has_part("exporting"):
+        raise ValueError(
+            f"only runs of {', '.join(registry.with_part('exporting'))} are exported. Received: a "
+            f"run of {task.name}, in {path}"
+        )
+    return task.part("exporting").export
 
 
 @contextlib.contextmanager

@@ -6,15 +6,14 @@ python -m trainers.generate --workdir=RUN --prompt="the company"
 import shutil
 import sys
 import textwrap
+from collections.abc import Callable
 
 from absl import flags
 from etils import epath
 
 from trainers.cli import command, flag_errors, run_flags
 from trainers.data import terminal
-from trainers.language import experiment
 from trainers.tasks import registry
-from trainers.tasks.task import LanguageTask
 
 FLAGS = flags.FLAGS
 _MOST = 2**31 - 1  # of 32 bits
@@ -51,7 +50,8 @@ flags.DEFINE_integer(
 )
 _SAMPLING = ("temperature", "top_k", "top_p", "seed")
 OWN = ("prompt", "max_length", *_SAMPLING)
-_TASKS = tuple(registry.by_kind(LanguageTask))
+PART = "writing"
+_TASKS = tuple(registry.with_part(PART))
 
 
 def main(argv: list[str]) -> int:
@@ -79,18 +79,24 @@ def check_language_flags() -> None:
 
 def _generate() -> None:
     path, config = run_flags.trained_run()
-    if not isinstance(registry.get(config.task), LanguageTask):
+    task = registry.get(config.task)
+    if not task.has_part(PART):
         raise ValueError(
             f"{path} must hold a language model. Received: a run of {config.task}"
         )
-    continuation(path)
+    write(task.part(PART).generate, path)
 
 
-def continuation(path: epath.Path) -> None:
-    """Prints the prompt and its continuation by the language model of a run."""
+def write(generate: Callable[..., str], path: epath.Path) -> None:
+    """Prints the prompt and its continuation by a run's model.
+
+    Args:
+        generate: the function of the part `writing` of the run's task.
+        path: the run's folder.
+    """
     sampling = {name: FLAGS[name].value for name in _SAMPLING}
     with flag_errors.naming("prompt", "tokens"):
-        text = experiment.generate(path, FLAGS.prompt, FLAGS.max_length, **sampling)
+        text = generate(path, FLAGS.prompt, FLAGS.max_length, **sampling)
     print(_wrapped(text) if sys.stdout.isatty() else text)
 
 

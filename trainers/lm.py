@@ -15,48 +15,41 @@ from absl import flags
 
 from trainers import evaluate, generate
 from trainers.cli import command, run_command
-from trainers.language.experiment import LanguageExperiment
+from trainers.language import writing
+from trainers.language.tasks.task import EVALUATION_FLAGS
 
-FLAGS = flags.FLAGS
 PROGRAM = "trainers.lm"
-MODES = ("train", "evaluate", "generate")
-_FLAG_MODES = {
-    **dict.fromkeys(evaluate.LANGUAGE_FLAGS, ("evaluate",)),
-    **dict.fromkeys(generate.OWN, ("generate",)),
-}
 
 for module in (run_command, evaluate, generate):
     flags.adopt_module_key_flags(module)
 
 
-def main(argv: list[str]) -> int:
-    """Does what `--mode` says; returns the exit status."""
-    return command.exit_status(argv, _do)
-
-
-def parse_flags(argv: list[str]) -> list[str]:
-    """Parses the command line; exits with one line if it is not valid."""
-    return run_command.parse(argv, PROGRAM, lambda: _check_flags(argv))
-
-
-def _check_flags(argv: list[str]) -> None:
-    run_command.check_flags(argv, PROGRAM, MODES, _FLAG_MODES)
+def _check_flags() -> None:
     evaluate.check_language_flags()
     generate.check_language_flags()
 
 
-def _do() -> int | None:
-    if FLAGS.mode == "train":
-        return run_command.train_by_flags(
-            lambda path: LanguageExperiment(FLAGS.config, FLAGS.data_dir, path)
-        )
-    path = run_command.trained_run(PROGRAM)
-    if FLAGS.mode == "evaluate":
-        evaluate.language_model(path)
-    else:
-        generate.continuation(path)
-    return None
+def _evaluate() -> None:
+    run_command.score_by_flags(PROGRAM, **evaluate.options())
 
+
+def _generate() -> None:
+    generate.write(writing.generate, run_command.trained_run(PROGRAM))
+
+
+main, parse_flags = run_command.program(
+    PROGRAM,
+    {
+        **run_command.usual_modes(PROGRAM),
+        "evaluate": _evaluate,
+        "generate": _generate,
+    },
+    {
+        **dict.fromkeys(EVALUATION_FLAGS, ("evaluate",)),
+        **dict.fromkeys(generate.OWN, ("generate",)),
+    },
+    _check_flags,
+)
 
 if __name__ == "__main__":
     command.start(main, parse_flags, computes=True)

@@ -14,31 +14,12 @@ measures runs.
 from absl import flags
 
 from trainers.cli import command, run_command
-from trainers.learned_optimizers.experiment import MetaExperiment
-
-FLAGS = flags.FLAGS
-PROGRAM = "trainers.meta"
 
 flags.adopt_module_key_flags(run_command)
 
-
-def main(argv: list[str]) -> int:
-    """Trains; returns the exit status."""
-    return command.exit_status(argv, _train)
-
-
-def parse_flags(argv: list[str]) -> list[str]:
-    """Parses the command line; exits with one line if it is not valid."""
-    return run_command.parse(
-        argv, PROGRAM, lambda: run_command.check_flags(argv, PROGRAM, ("train",), {})
-    )
-
-
-def _train() -> int:
-    return run_command.train_by_flags(
-        lambda path: MetaExperiment(FLAGS.config, FLAGS.data_dir, path)
-    )
-
+main, parse_flags = run_command.program(
+    "trainers.meta", {"train": run_command.train_by_flags}
+)
 
 if __name__ == "__main__":
     command.start(main, parse_flags, computes=True)

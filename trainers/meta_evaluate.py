@@ -25,8 +25,8 @@ from trainers.data.stores import to_path
 from trainers.learned_optimizers import evaluation, experiment, report
 from trainers.learned_optimizers.core import UpdateNetwork
 from trainers.learned_optimizers.evaluation import Outcome
-from trainers.tasks import registry
-from trainers.training import checkpoints, runs
+from trainers.tasks import registry, run_folders
+from trainers.training import checkpoints
 from trainers.training.workdir import check_output
 
 PROGRAM = "trainers.meta"
@@ -58,7 +58,7 @@ def run(paths: Sequence[str], values: flags.FlagValues) -> None:
     check_output(place)
     folders = [to_path(path) for path in paths]
     networks, config = load(folders)
-    data = experiment.load(config, values.data_dir)
+    data = experiment.load_images(config, values.data_dir)
     place.mkdir(parents=True, exist_ok=True)
     tf.config.experimental.enable_op_determinism()
     line = shlex.join(["python", "-m", "trainers.meta_evaluate", *sys.argv[1:]])
@@ -87,7 +87,7 @@ def load(folders: Sequence[epath.Path]) -> tuple[dict[str, UpdateNetwork], Confi
         raise ValueError(
             f"expected folders of runs, each of another name. Received: {received}"
         )
-    configs = [runs.load_config(folder) for folder in folders]
+    configs = [run_folders.load_config(folder) for folder in folders]
     for folder, config in zip(folders, configs, strict=True):
         _check(folder, config, configs[0])
     networks = {}

@@ -12,37 +12,12 @@
 from absl import flags
 
 from trainers.cli import command, run_command
-from trainers.sequences import experiment
 
-FLAGS = flags.FLAGS
 PROGRAM = "trainers.pixels"
-MODES = ("train", "evaluate")
 
 flags.adopt_module_key_flags(run_command)
 
-
-def main(argv: list[str]) -> int:
-    """Does what `--mode` says; returns the exit status."""
-    return command.exit_status(argv, _do)
-
-
-def parse_flags(argv: list[str]) -> list[str]:
-    """Parses the command line; exits with one line if it is not valid."""
-    return run_command.parse(
-        argv, PROGRAM, lambda: run_command.check_flags(argv, PROGRAM, MODES, {})
-    )
-
-
-def _do() -> int | None:
-    if FLAGS.mode == "train":
-        return run_command.train_by_flags(
-            lambda path: experiment.SequenceExperiment(
-                FLAGS.config, FLAGS.data_dir, path
-            )
-        )
-    experiment.evaluate(run_command.trained_run(PROGRAM), FLAGS.data_dir)
-    return None
-
+main, parse_flags = run_command.program(PROGRAM, run_command.usual_modes(PROGRAM))
 
 if __name__ == "__main__":
     command.start(main, parse_flags, computes=True)

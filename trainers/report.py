@@ -24,12 +24,12 @@ from matplotlib import figure
 from trainers.cli import command
 from trainers.data import terminal
 from trainers.data.files import UnreadableError, check_folder, write_text
+from trainers.data.names import Values
 from trainers.data.stores import to_path
+from trainers.kinds.measures import COMPARED, Measure
+from trainers.kinds.task import Published, Task
 from trainers.language.protocols import PROTOCOLS
 from trainers.tasks import registry
-from trainers.tasks.measures import COMPARED, Measure
-from trainers.tasks.names import Values
-from trainers.tasks.task import AlgorithmTask, Published, Task
 from trainers.training import pages, progress, schedules, workdir
 from trainers.training import table as tables
 
@@ -149,7 +149,7 @@ def _curve(rows: Sequence[tables.Row], kind: str, config: Values) -> Curve:
     """Returns the epochs or examples of a kind's rows, and the task's measure there."""
     task = registry.get(config["task"])
     name = task.measure.name
-    epoch = config["data"]["train"] if isinstance(task, AlgorithmTask) else 1
+    epoch = task.epoch_length(config)
     curve = []
     for row in rows:
         if row["kind"] != kind:
@@ -243,8 +243,7 @@ def _draw_curves(axes: Any, task: Task, styled: _Styled) -> None:
         axes.plot(epochs, values, color=colour, label=_label(run), **style)
     progress.choose_scale(axes, drawn)
     title = f"{task.name}: learning curves"
-    passed = "examples" if isinstance(task, AlgorithmTask) else "epoch"
-    axes.set(title=title, xlabel=passed, ylabel=task.measure.name)
+    axes.set(title=title, xlabel=task.passed, ylabel=task.measure.name)
     axes.grid(alpha=0.25)
     axes.legend()
 

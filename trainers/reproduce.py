@@ -20,15 +20,14 @@ from ml_collections import ConfigDict
 
 from configs import papers
 from trainers.cli import command, config_flags, run_flags
+from trainers.data import names
 from trainers.papers.rows import ROWS, Row, of_recipe
 from trainers.tasks import config as configs
-from trainers.tasks import names, registry, schema
-from trainers.tasks.task import GeneratedTask, ImageTask, LanguageTask
+from trainers.tasks import registry, schema
 
 FLAGS = flags.FLAGS
 _BEGAN = time.monotonic()
-_KINDS = (LanguageTask, ImageTask, GeneratedTask)
-TASKS = [name for name, task in registry.TASKS.items() if isinstance(task, _KINDS)]
+TASKS = [name for name, task in registry.TASKS.items() if task.reproduction]
 _TRAINING = ("data_dir", "workdir", "minutes")
 
 flags.adopt_module_key_flags(run_flags)

@@ -13,14 +13,13 @@ the tables in `--input`, or of the test recordings without it.
 from absl import flags
 
 from trainers.cli import command, run_command
+from trainers.data import names
 from trainers.data.stores import to_path
-from trainers.tasks import names
-from trainers.time_series import experiment, predictions
+from trainers.time_series import predictions
 
 FLAGS = flags.FLAGS
 PROGRAM = "trainers.series"
 PREDICT = "predict"
-MODES = ("train", "evaluate", PREDICT)
 
 flags.adopt_module_key_flags(run_command)
 
@@ -31,19 +30,7 @@ def define_flags() -> None:
     flags.DEFINE_string("output", None, "The CSV file of the predictions, a new one.")
 
 
-def main(argv: list[str]) -> int:
-    """Does what `--mode` says; returns the exit status."""
-    return command.exit_status(argv, _do)
-
-
-def parse_flags(argv: list[str]) -> list[str]:
-    """Parses the command line; exits with one line if it is not valid."""
-    return run_command.parse(argv, PROGRAM, lambda: _check_flags(argv))
-
-
-def _check_flags(argv: list[str]) -> None:
-    own = {"input": (PREDICT,), "output": (PREDICT,), "data_dir": MODES}
-    run_command.check_flags(argv, PROGRAM, MODES, own)
+def _check_flags() -> None:
     if FLAGS.mode != PREDICT:
         return
     command.require("output")
@@ -55,20 +42,20 @@ def _check_flags(argv: list[str]) -> None:
             )
 
 
-def _do() -> int | None:
-    if FLAGS.mode == "train":
-        return run_command.train_by_flags(
-            lambda path: experiment.SeriesExperiment(FLAGS.config, FLAGS.data_dir)
-        )
-    if FLAGS.mode == "evaluate":
-        experiment.evaluate(run_command.trained_run(PROGRAM), FLAGS.data_dir)
-        return None
+def _predict() -> None:
     output = to_path(FLAGS.output)
     predictions.refuse_existing(output)
     path = run_command.trained_run(PROGRAM)
     print(predictions.write(path, FLAGS.data_dir, FLAGS.input, output))
-    return None
 
+
+MODES = {**run_command.usual_modes(PROGRAM), PREDICT: _predict}
+main, parse_flags = run_command.program(
+    PROGRAM,
+    MODES,
+    {"input": (PREDICT,), "output": (PREDICT,), "data_dir": tuple(MODES)},
+    _check_flags,
+)
 
 if __name__ == "__main__":
     define_flags()

@@ -20,9 +20,9 @@ from absl import flags
 from etils import epath
 
 from trainers.cli import command, config_file, run_flags, task_flags
-from trainers.data import files
+from trainers.data import files, names
 from trainers.studies import budget, study
-from trainers.tasks import names, registry, schema
+from trainers.tasks import registry, schema
 
 FLAGS = flags.FLAGS
 flags.adopt_module_key_flags(run_flags)

@@ -13,28 +13,20 @@ https://github.com/locuslab/trellisnet. The command needs torch (`pip install '.
 """
 
 import dataclasses
-import importlib
 import itertools
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import keras
 import numpy as np
-import tensorflow as tf
 from absl import flags
 from ml_collections import ConfigDict
 
-from trainers.authors import clone as authors
-from trainers.authors import released, torch_files
+from trainers.authors import released
+from trainers.authors.beside import InTraining
 from trainers.authors.released import Arrays
 from trainers.cli import command, run_flags, task_flags
-from trainers.data.sequences import SequenceData
-from trainers.language import modeling, models, texts
-from trainers.sequences import models as sequence_models
-from trainers.sequences.modeling import SequenceModeling
-from trainers.tasks import corpora, registry, schema, sequences
-from trainers.tasks.task import ImageTask, LanguageTask
-from trainers.training import runs
+from trainers.tasks import registry, schema
 
 FLAGS = flags.FLAGS
 TOLERANCE = 1e-9  # relative to a tensor's largest value; float64 has 2e-16
@@ -143,180 +135,13 @@ def comparable(config: ConfigDict, steps: int) -> ConfigDict:
                 f"`config.model.{field.name}` must be {field.default!r}, for the authors' code has "
                 f"nothing else. Received: config.model.{field.name}={value!r}"
             )
-    task = registry.get(config.task)
-    if isinstance(task, ImageTask):
-        _check_outputs(model, len(task.images.classes))
-        _check_smoothing(config)
-    else:
-        model.untrained_input_id = -1
-        model.auxiliary_from = "bottom"
+    _part(config).make_comparable(config)
     model.dtype = "float64"  # the weights are compared to the last digits
     config.training.epochs = steps  # each epoch has at least one step
     return config
 
 
-def _check_smoothing(config: ConfigDict) -> None:
-    """Raises ValueError if labels are smoothed."""
-    smoothing = config.training.label_smoothing
-    if smoothing:
-        raise ValueError(
-            "`config.training.label_smoothing` must be 0.0, as in the authors' code. "
-            f"Received: config.training.label_smoothing={smoothing!r}"
-        )
-
-
-def _check_outputs(model: ConfigDict, classes: int) -> None:
-    """Raises ValueError unless a classifier is as theirs, whose linear map is square."""
-    if model.output_units != classes:
-        raise ValueError(
-            f"`config.model.output_units` must be {classes}, the number of classes, as in the "
-            f"authors' code. Received: config.model.output_units={model.output_units!r}"
-        )
-
-
-class _InTraining:
-    """Our model in training, with the trainers' own loss, loop and optimizer.
-
-    Args:
-        config: from `comparable`.
-        weights: the authors' weights, as `convert` takes them.
-        model: the model.
-        task: what the loop trains.
-    """
-
-    def __init__(self, config: ConfigDict, weights: Arrays, model: Any, task: Any):
-        self._config, self.model, self.task = config, model, task
-        released.give_weights(model, self.from_theirs(weights))
-        optimizer = runs.make_optimizer(config)
-        self._trainer = runs.make_trainer(config, task, optimizer)
-        self._look = tf.function(self._computed, autograph=False)
-        self.start_epoch()
-
-    def from_theirs(self, arrays: Arrays) -> Any:
-        """Returns a model of ours with arrays that have the names of their weights."""
-        raise NotImplementedError
-
-    def read_by_them(self, batch: Any) -> tuple[np.ndarray, np.ndarray]:
-        """Returns a batch as their model reads it."""
-        raise NotImplementedError
-
-    def start_epoch(self) -> None:
-        """Resets the state."""
-        self._state = self.task.initial_state()
-
-    def batches(self) -> Iterator[Any]:
-        """Returns the batches of the run, (inputs, targets)."""
-        return self._trainer.batches(0)
-
-    def step(self, batch: Any) -> tuple[dict[str, np.ndarray], list[np.ndarray]]:
-        """Trains on a batch.
-
-        Returns:
-            what the step computed: what `_outputs` returns, the terms of the loss, their sum, the
-            norm of the gradient; and the gradient of each trainable variable before clipping.
-        """
-        values, gradients = self._look(batch, self._state)
-        metrics, self._state = self._trainer.step(batch, self._state)
-        for name in ("weight", "accuracy"):
-            metrics.pop(name, None)
-        values = {
-            name: np.asarray(value) for name, value in {**values, **metrics}.items()
-        }
-        return values, [gradient.numpy() for gradient in gradients]
-
-    def _outputs(self, inputs: Any, state: Any) -> dict[str, tf.Tensor]:
-        """Returns what the model computes of a batch."""
-        raise NotImplementedError
-
-    def _computed(
-        self, batch: Any, state: Any
-    ) -> tuple[dict[str, tf.Tensor], list[tf.Tensor]]:
-        with tf.GradientTape() as tape:
-            loss, weight, _, _ = self.task.loss(batch, state)
-            loss /= weight
-        variables = [variable.value for variable in self.model.trainable_variables]
-        gradients = [
-            tf.convert_to_tensor(part) for part in tape.gradient(loss, variables)
-        ]
-        return self._outputs(batch[0], state), gradients
-
-
-class Ours(_InTraining):
-    """Our language model.
-
-    Args:
-        config: from `comparable`.
-        weights: the authors' weights, as `convert.language_model_from_torch` takes them.
-        corpus: the text.
-    """
-
-    def __init__(self, config: ConfigDict, weights: Arrays, corpus: corpora.Corpus):
-        model = models.build(config, corpus.vocabulary.size)
-        parts = corpus.train, corpus.validation
-        task = modeling.LanguageModeling(model, config, *parts)
-        super().__init__(config, weights, model, task)
-
-    def from_theirs(self, arrays: Arrays) -> Any:
-        """Returns a language model with arrays that have the names of their weights."""
-        return released.language_model(arrays, self._config)
-
-    def read_by_them(self, batch: Any) -> tuple[np.ndarray, np.ndarray]:
-        """Returns ids and targets, each `[B, T]`, as they are."""
-        ids, targets = batch
-        return ids.numpy(), targets.numpy()
-
-    def _outputs(self, inputs: Any, state: Any) -> dict[str, tf.Tensor]:
-        """Returns the scored outputs `[B, T', output_units]`, and the state after the window."""
-        trellis: Any = self.model.trellis  # a `TrellisLayer`, by `released.check_kind`
-        outputs, hidden, cell = trellis(
-            self.model.embedding(inputs),
-            initial_state=state or None,
-            discard=self._config.data.horizon,
-        )
-        return {"outputs": outputs, "hidden": hidden, "cell": cell}
-
-
-class OurClassifier(_InTraining):
-    """Our classifier of pixel sequences.
-
-    Args:
-        config: from `comparable`.
-        weights: the authors' weights, as `convert.classifier_from_torch` takes them.
-        data: the images.
-    """
-
-    def __init__(self, config: ConfigDict, weights: Arrays, data: SequenceData):
-        self._permutation, self._normalise = data.permutation, data.normalise
-        # A graph may round the normalisation in another way than the next: `batches` has it.
-        data = dataclasses.replace(data, normalise=lambda normalised: normalised)
-        model = sequence_models.build(config, data)
-        super().__init__(config, weights, model, SequenceModeling(model, config, data))
-
-    def from_theirs(self, arrays: Arrays) -> Any:
-        """Returns a classifier with arrays that have the names of their weights."""
-        return released.classifier(arrays, self._config, self._permutation)
-
-    def batches(self) -> Iterator[Any]:
-        """Returns the batches of the run, (normalised images `[B, T, p]`, labels `[B]`)."""
-        for pixels, labels in super().batches():
-            yield self._normalise(pixels), labels
-
-    def read_by_them(self, batch: Any) -> tuple[np.ndarray, np.ndarray]:
-        """Returns the images in the order in which the pixels are read, and the labels.
-
-        Order and normalisation stand in their script, outside of their model.
-        """
-        images, labels = (part.numpy() for part in batch)
-        if self._permutation is not None:
-            images = images[:, list(self._permutation)]
-        return images, labels
-
-    def _outputs(self, inputs: Any, state: Any) -> dict[str, tf.Tensor]:
-        """Returns the log-probabilities of the classes, `[B, classes]`."""
-        return {"log_probs": tf.nn.log_softmax(self.model(inputs))}
-
-
-def differences(theirs: Any, ours: _InTraining, steps: int) -> Iterator[Difference]:
+def differences(theirs: Any, ours: InTraining, steps: int) -> Iterator[Difference]:
     """Trains both and yields each step's differences.
 
     Args:
@@ -392,15 +217,19 @@ def _check_flags() -> None:
 
 def _known() -> list[str]:
     """Returns the tasks that the authors' code has too."""
-    return [*registry.by_kind(LanguageTask), *registry.by_kind(ImageTask)]
+    return registry.with_part("authors")
+
+
+def _part(config: ConfigDict) -> Any:
+    """Returns what the kind of a config's task has in common with the authors' code."""
+    return registry.get(config.task).part("authors")
 
 
 def _verify() -> int:
     released.check_kind(FLAGS.config)
     schema.check_read(FLAGS.config)
     config = comparable(FLAGS.config, FLAGS.steps)
-    is_images = isinstance(registry.get(config.task), ImageTask)
-    theirs, ours = (_image_models if is_images else _text_models)(config)
+    theirs, ours = _part(config).models(FLAGS.reference_dir, config, FLAGS.data_dir)
     rows = []
     for difference in differences(theirs, ours, FLAGS.steps):
         print(difference, flush=True)
@@ -408,30 +237,6 @@ def _verify() -> int:
     print(summary(rows))
     diverges = any(difference.diverges for difference in rows)
     return command.Status.DIFFERENT if diverges else command.Status.DONE
-
-
-def _text_models(config: ConfigDict) -> tuple[Any, Ours]:
-    """Returns their language model and ours."""
-    clone = FLAGS.reference_dir
-    reference = _reference_module(clone, "model")
-    corpus = texts.load_corpus(config, FLAGS.data_dir)
-    theirs = reference.Reference(clone, config, corpus.vocabulary.size)
-    return theirs, Ours(config, theirs.weights(), corpus)
-
-
-def _image_models(config: ConfigDict) -> tuple[Any, OurClassifier]:
-    """Returns their classifier and ours."""
-    clone = FLAGS.reference_dir
-    reference = _reference_module(clone, "seq_MNIST_CIFAR/model")
-    data = sequences.load(config, FLAGS.data_dir)
-    theirs = reference.PixelReference(clone, config, data.train.inputs.shape[-1])
-    return theirs, OurClassifier(config, theirs.weights(), data)
-
-
-def _reference_module(clone: str, name: str) -> Any:
-    authors.check(clone, name)
-    torch_files.torch()
-    return importlib.import_module("trainers.authors.reference")
 
 
 if __name__ == "__main__":

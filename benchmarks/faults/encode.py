@@ -9,7 +9,7 @@ from absl import flags
 
 from trainers.cli import command, run_flags
 from trainers.data import text
-from trainers.tasks import corpora
+from trainers.language import corpora
 
 FLAGS = flags.FLAGS
 

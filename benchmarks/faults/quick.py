@@ -6,9 +6,11 @@ a network and a pipeline than this benchmark needs for everything else.
 """
 
 import dataclasses
+import importlib.machinery
 import io
 import itertools
 import subprocess
+import sys
 import types
 from typing import Any
 
@@ -27,15 +29,16 @@ from trainers.data import files
 from trainers.drawing import experiment as drawing_runs
 from trainers.drawing import pictures
 from trainers.drawing.model import Bound, Drawing
+from trainers.kinds.search import Uniform
 from trainers.learned_optimizers import evaluation, rules
 from trainers.learned_optimizers.modeling import MetaTraining
 from trainers.sequences import experiment as sequence_runs
 from trainers.sequences.modeling import SequenceModeling
-from trainers.studies import budget, comparison, experiments, search, streaming
+from trainers.studies import budget, comparison, search, streaming
+from trainers.synthetic import experiment as synthetic_runs
 from trainers.tasks import config as configs
-from trainers.tasks import registry
-from trainers.tasks.search import Uniform
-from trainers.training import checkpoints, examples, runs
+from trainers.tasks import registry, run_folders
+from trainers.training import checkpoints, examples
 
 UNITS = 128  # so that the weights alone are more than the 4 KiB that a full disk may still take
 OVERRIDES = {
@@ -151,10 +154,14 @@ class Experiment(sequence_runs.SequenceExperiment):
         """Returns a line."""
         return "a run of the benchmark of faults"
 
+    def streamed(self, steps: int) -> Any:
+        """Returns a function that streams nothing."""
+        return lambda: None
 
-def export(path: epath.Path, options: runs.ExportOptions) -> str:
+
+def export(path: epath.Path, options: run_folders.ExportOptions) -> str:
     """Writes the run's model as a new version of a served one, with one signature."""
-    config = runs.load_config(path)
+    config = run_folders.load_config(path)
     model = Model(config.data.steps, config.seed)
     checkpoints.load_best(path, model)
     spec = tf.TensorSpec([None, config.data.steps, 2], tf.float32, "inputs")
@@ -181,7 +188,12 @@ def export(path: epath.Path, options: runs.ExportOptions) -> str:
 def install() -> None:
     """Makes the trainers' commands quick, here and in children."""
     sequence_runs.SequenceExperiment = Experiment
-    sequence_runs.export = export
+    synthetic_runs.load = Experiment
+    # A kind has the part `exporting` if it has a module of that name.
+    exporting = types.ModuleType("trainers.synthetic.exporting")
+    exporting.__spec__ = importlib.machinery.ModuleSpec(exporting.__name__, None)
+    exporting.export = export  # type: ignore[attr-defined]
+    sys.modules[exporting.__name__] = exporting
     drawing_runs.DrawingExperiment.build = lambda self: Painter(self._config.seed)
     examples.ShuffledExamples.dataset = _batches
     MetaTraining.dataset = _numbers
@@ -263,13 +275,11 @@ def _draw_plainly():
 
 def _search_quickly():
     """Lets studies and comparisons measure nothing, and search a learning rate alone."""
-    experiments.SequenceExperiment = Experiment
     rates = {"optimizer.learning_rate": Uniform(1e-4, 1.0, log=True)}
     registry.TASKS["adding"] = dataclasses.replace(
         registry.TASKS["adding"], search=rates
     )
     budget.stage_seconds = lambda *_: [1.0]
-    streaming.stream_function = lambda experiment: lambda: None
     streaming.measure = lambda steps: dict.fromkeys(steps, 1.0)
     comparison._POLL = 0.05
     comparison.subprocess = types.SimpleNamespace(

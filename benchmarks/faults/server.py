@@ -28,6 +28,7 @@ from trainers.cli import config_flags
 
 # The commands import these; their processes then need not.
 from trainers.sequences.experiment import SequenceExperiment
+from trainers.tasks import config as configs
 from trainers.training import runs, workers
 
 _SILENCE = 4.0  # in place of half a minute, so that a paused worker is missed sooner
@@ -166,4 +167,4 @@ def _warm_up(folder):
         load = functools.partial(
             SequenceExperiment, values.config, None, epath.Path(run)
         )
-        runs.train(load, values.config, epath.Path(run), "none")
+        runs.train(load, values.config, epath.Path(run), "none", rules=configs)

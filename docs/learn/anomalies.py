@@ -21,7 +21,8 @@ from matplotlib import pyplot
 from sklearn.metrics import average_precision_score
 
 from keras_trellis import StreamedModel, TrellisLayer
-from trainers.tasks import config, series
+from trainers.tasks import config
+from trainers.time_series import tasks
 
 keras.utils.set_random_seed(0)
 budget = float(os.environ.get("SECONDS", 12))  # of the processor
@@ -34,7 +35,7 @@ AHEAD = 25  # samples, 50 a second
 # only to score.
 
 # %%
-data = series.ANOMALY.load(config.load("anomaly", "small"), None)
+data = tasks.ANOMALY.load(config.load("anomaly", "small"), None)
 print(*data.notes, data.summary, sep="\n")
 windows, _ = data.train
 mean, deviation = np.array(data.facts.mean), np.array(data.facts.deviation)

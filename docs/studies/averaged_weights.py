@@ -16,9 +16,9 @@ from absl import app, flags
 
 from trainers.studies import budget
 from trainers.tasks import config as configs
-from trainers.tasks.series import WATCH
 from trainers.time_series import models
 from trainers.time_series.objectives import Classes
+from trainers.time_series.tasks import WATCH
 
 FLAGS = flags.FLAGS
 flags.DEFINE_list("folds", ["0", "1", "2"], "The folds, each with its number as seed.")

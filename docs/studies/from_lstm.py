@@ -25,6 +25,7 @@ from keras_trellis import EquilibriumTrellisLayer, TrellisLM, convert
 from trainers.language import evaluation
 from trainers.language import experiment as language_runs
 from trainers.studies import search
+from trainers.tasks import config as configs
 from trainers.tasks import registry
 from trainers.training import runs
 from trainers.training.experiment import SPLITS
@@ -53,7 +54,7 @@ class TrainedOn(language_runs.LanguageExperiment):
     def score_line(self, name: str) -> str:
         """Returns a line with the model's exact scores on validation and test data."""
         config = self._config
-        measure = registry.language(config.task).measure
+        measure = registry.configured(config).measure
         evaluator = evaluation.Evaluator(self.build(), config.data, config.evaluation)
         scores = []
         for split in SPLITS:
@@ -141,7 +142,7 @@ def main(argv: Sequence[str]) -> None:
         steps = experiment.task(lstm).steps_per_epoch
         values.training.steps = FLAGS.epochs * steps
         print(experiment.score_line(f"{name} at first"), flush=True)
-        runs.train(load, values, epath.Path(folder) / name, "none")
+        runs.train(load, values, epath.Path(folder) / name, "none", rules=configs)
 
 
 if __name__ == "__main__":

@@ -20,6 +20,7 @@ from absl import app, flags
 from etils import epath
 
 from docs.studies import running
+from trainers.sequences.layer import LayerExperiment
 from trainers.studies import budget, comparison, experiments, search
 from trainers.tasks import config as configs
 
@@ -71,7 +72,7 @@ def sized(changes: Mapping[str, object]) -> dict[str, ml_collections.ConfigDict]
     return sized_configs
 
 
-def load(config: ml_collections.ConfigDict) -> experiments.Experiment:
+def load(config: ml_collections.ConfigDict) -> LayerExperiment:
     """Returns what a config trains."""
     return experiments.load(config, FLAGS.data_dir, epath.Path("nowhere"))
 

@@ -5,7 +5,7 @@ import pytest
 
 from benchmarks import corpus
 from tests.benchmarks.commands import run
-from trainers.tasks import corpora
+from trainers.language import corpora
 
 
 def test_has_the_tokens_and_words_asked_for(tmp_path, forks):

@@ -11,8 +11,8 @@ import pytest
 from keras_trellis.serving.server import command as server
 from tests import ROOT
 from tests.fresh_flags import fresh_flags
+from trainers.data.names import flatten
 from trainers.tasks import config
-from trainers.tasks.names import flatten
 
 HOWTO = ROOT / "docs" / "howto"
 COMMAND = re.compile(

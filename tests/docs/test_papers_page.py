@@ -15,16 +15,16 @@ from docs.studies import ablations
 from tests import ROOT
 from trainers.data import images
 from trainers.data.image_files import Images
+from trainers.data.names import flatten
 from trainers.data.vocabulary import EOS, UNKNOWN, Vocabulary
 from trainers.drawing.experiment import DrawingExperiment
 from trainers.language import texts
+from trainers.language.corpora import Corpus
 from trainers.learned_optimizers.experiment import MetaExperiment
 from trainers.studies import experiments
 from trainers.studies.search import apply
 from trainers.tasks import config as configs
 from trainers.tasks import registry, schema
-from trainers.tasks.corpora import Corpus
-from trainers.tasks.names import flatten
 from trainers.training import runs
 
 PAGE = (ROOT / "docs/notes/papers.md").read_text()

@@ -193,7 +193,7 @@ def test_images_of_the_users_own_are_trained_on(run):
         f"""{RUN}
 import pathlib
 import tensorflow as tf
-from trainers.tasks.leaves import CLASSES
+from trainers.images.tasks.leaves import CLASSES
 
 for split, count in (("train", 3), ("test", 1)):
     for label, name in enumerate(CLASSES):

@@ -25,12 +25,12 @@ from keras_trellis.export import inference_model, lowering
 from keras_trellis.export.caches import CacheFormat
 from keras_trellis.export.classifier import ClassifierEndpoints
 from tests import ROOT
+from trainers.data.names import flatten
 from trainers.language import models as language_models
 from trainers.models.heads import HEADS
 from trainers.models.layers import LAYERS
 from trainers.sequences import models as sequence_models
 from trainers.tasks import config as configs
-from trainers.tasks.names import flatten
 
 PAGE = ROOT / "docs/notes/serving.md"
 COLUMNS = ("language model", "classifier")

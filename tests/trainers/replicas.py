@@ -15,7 +15,16 @@ from trainers.training.trainer import Trainer
 STEPS = {"carried": 7, "zero": 2}
 
 
-def train(strategy_name, history):
+class OfArrays(LanguageModeling):
+    """Language modelling whose batches are NumPy's, each made when it is asked for."""
+
+    def dataset(self, first_step):
+        """Yields the batches."""
+        for batch in super().dataset(first_step):
+            yield tuple(part.numpy() for part in batch)
+
+
+def train(strategy_name, history, kind):
     config = configs.load("text", "small")
     config.data.update(batch_size=4, window=10, history=history)
     config.data.horizon = 0 if history == "carried" else 4
@@ -39,7 +48,7 @@ def train(strategy_name, history):
     generator = np.random.default_rng(1)
     for variable in model.trainable_variables:
         variable.assign(generator.normal(0, 0.3, variable.shape))
-    task = LanguageModeling(model, config, ids, ids)
+    task = kind(model, config, ids, ids)
     trainer = Trainer(task, optimizer, clip_norm=0.2, strategy=strategy)
     batches = trainer.batches(0)
     for step in range(STEPS[history]):
@@ -64,8 +73,11 @@ def main():
     print(
         json.dumps(
             {
-                history: [train(name, history) for name in ("none", "mirrored")]
+                f"{history}, {kind.__name__}": [
+                    train(name, history, kind) for name in ("none", "mirrored")
+                ]
                 for history in STEPS
+                for kind in (LanguageModeling, OfArrays)
             }
         )
     )

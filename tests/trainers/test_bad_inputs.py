@@ -28,6 +28,7 @@ from tests.trainers.bad_inputs import (
     uses,
     weights,
 )
+from trainers.authors import released
 from trainers.studies import budget
 from trainers.training import strategies
 
@@ -138,9 +139,7 @@ def told(home, tmp_path, monkeypatch, capsys, caplog):
         monkeypatch.setattr(budget, "fix_threads", lambda threads: None)
         # In place of torch, which the tests do without.
         read = np.load
-        monkeypatch.setattr(
-            MODULES["import_weights"], "read_state_dict", lambda f: dict(read(f))
-        )
+        monkeypatch.setattr(released, "read_state_dict", lambda f: dict(read(f)))
         status = run(row, tmp_path)
         assert contents(tmp_path) == before
         printed = capsys.readouterr()

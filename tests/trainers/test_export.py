@@ -17,13 +17,13 @@ from tests.trainers import calls, mnist_files
 from trainers import export
 from trainers.data import files, images
 from trainers.language import experiment as language_runs
-from trainers.language import texts
+from trainers.language import exporting, texts
 from trainers.sequences import experiment as sequence_runs
 from trainers.sequences import models as sequence_models
+from trainers.synthetic.tasks import DrawnTask
 from trainers.tasks import config as configs
-from trainers.tasks import provenance, registry
-from trainers.tasks.task import DrawnTask
-from trainers.training import checkpoints, runs, variables
+from trainers.tasks import registry, run_folders
+from trainers.training import checkpoints, variables
 from trainers.training.workdir import open_workdir
 
 SIZES = {"units": 12, "depth": 3, "output_units": 8, "embedding_units": 8}
@@ -119,15 +119,15 @@ def test_every_task_says_where_its_data_is_from():
     for task in registry.TASKS.values():
         if isinstance(task, DrawnTask):
             continue
-        facts = provenance.data_facts(task, {})
+        facts = task.data_facts({})
         assert facts["Trained on"] and facts["Licence of the data"]
         standardized = getattr(task, "standardize", None) is not None
         assert ("Text is made ready" in facts) == standardized
 
 
 def test_what_a_run_did_not_keep_is_not_known():
-    facts = provenance.data_facts(registry.get("ptb"), {})
-    facts |= provenance.unknown_words({"sha256": {}})
+    facts = registry.get("ptb").data_facts({})
+    facts |= exporting.unknown_words({"sha256": {}})
     assert facts["SHA-256 of the data"] == "not stated"
     assert facts["Unknown words in the test text"] == "not measured"
 
@@ -234,7 +234,7 @@ def test_images_as_they_are(call, digits_run, digits, tmp_path, precision):
     assert f"train {kept['sha256']['train']}" in facts["SHA-256 of the data"]
     assert "Text is cut" not in facts and "one of its classes" in facts["Limits"]
 
-    config = runs.load_config(digits_run)
+    config = run_folders.load_config(digits_run)
     order = json.loads((digits_run / "data.json").read_text())["permutation"]
     model = sequence_models.classifier(config, (784, 1), 10, order)
     checkpoints.load_best(digits_run, model)

@@ -15,10 +15,10 @@ from tests.trainers import mnist_files
 from trainers import import_weights, lm, pixels
 from trainers.authors import released
 from trainers.data import images
-from trainers.language import models
+from trainers.language import corpora, models
 from trainers.sequences import experiment as sequence_runs
 from trainers.tasks import config as configs
-from trainers.tasks import corpora
+from trainers.tasks import run_folders
 from trainers.training import checkpoints, runs, stopping
 from trainers.training.workdir import WorkdirError
 
@@ -84,9 +84,7 @@ def save(path, arrays):
 
 @pytest.fixture(autouse=True)
 def without_torch(monkeypatch):
-    monkeypatch.setattr(
-        import_weights, "read_state_dict", lambda path: dict(np.load(path))
-    )
+    monkeypatch.setattr(released, "read_state_dict", lambda path: dict(np.load(path)))
 
 
 def in_data_parallel(arrays):
@@ -197,7 +195,7 @@ def test_imported_weights_write_text_and_tell_where_they_are_from(
     assert text.startswith("w1 w2 ")
     imported = json.loads((tmp_path / "run" / runs.IMPORTED).read_text())
     assert imported["checkpoint"] == "pretrained.pkl"
-    config = runs.load_config(epath.Path(tmp_path / "run"))
+    config = run_folders.load_config(epath.Path(tmp_path / "run"))
     assert (config.preset, config.model.units, config.model.depth) == (
         "released",
         UNITS,
@@ -220,9 +218,10 @@ def test_training_does_not_replace_imported_weights(run_import, tmp_path):
     ):
         runs.train(
             lambda: pytest.fail("the text is read"),
-            runs.load_config(path),
+            run_folders.load_config(path),
             path,
             "none",
+            rules=configs,
         )
     assert (path / "checkpoints/best.npz").read_bytes() == before
 
@@ -285,7 +284,7 @@ def test_an_import_goes_on_only_with_what_it_has_written(run_import, tmp_path):
 def test_depth_is_the_preset_s_where_the_sizes_are(run_import, tmp_path):
     sizes = {"units": UNITS, "output_units": OUTPUTS, "embedding_units": OUTPUTS}
     run_import(*(f"--config.model.{name}={size}" for name, size in sizes.items()))
-    config = runs.load_config(epath.Path(tmp_path / "run"))
+    config = run_folders.load_config(epath.Path(tmp_path / "run"))
     assert config.model.depth == configs.load("text", "released").model.depth
 
 
@@ -457,7 +456,7 @@ def test_pixel_models_classify_as_converted_ones_do(
     logits = model(images.normalise(images.MNIST, found.test.pixels))
     path = epath.Path(tmp_path / "run")
     run = sequence_runs.SequenceExperiment(
-        runs.load_config(path), str(digits), path
+        run_folders.load_config(path), str(digits), path
     ).build()
     checkpoints.load_best(path, run)
     np.testing.assert_allclose(

@@ -16,9 +16,9 @@ from etils import epath
 
 from tests.trainers import calls
 from trainers import evaluate, generate, lm, pixels, report
-from trainers.language import experiment as language_runs
+from trainers.language import exporting
+from trainers.tasks.run_folders import ExportOptions
 from trainers.training import strategies
-from trainers.training.runs import ExportOptions
 
 SMALL = (
     "--preset=small",
@@ -388,7 +388,7 @@ def test_each_layer_is_trained_scored_adapted_sampled_from_and_exported(
     text = call(*arguments)
     assert text.startswith("w1")
     options = ExportOptions(str(tmp_path / "served"))
-    folder = language_runs.export(epath.Path(workdir), options)
+    folder = exporting.export(epath.Path(workdir), options)
     generate = tf.saved_model.load(folder).signatures["generate_v2"]
     assert generate.structured_input_signature
 

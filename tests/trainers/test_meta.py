@@ -21,7 +21,8 @@ from trainers.learned_optimizers import (
 )
 from trainers.learned_optimizers.optimizer import RecurrentOptimizer
 from trainers.tasks import config as configs
-from trainers.training import runs, strategies
+from trainers.tasks import run_folders
+from trainers.training import strategies, variables
 
 SMALL = (
     "--preset=small",
@@ -96,7 +97,7 @@ def test_a_run_tells_its_losses_and_writes_the_optimizer(trained, call):
     told = f"test mean_loss: {score['mean_loss']:.4f} (5 optimizations), last"
     assert told in calls.summary(output)
     network = RecurrentOptimizer.load(trained / "optimizer.npz").network
-    assert result["parameters"] == runs.parameters(network)
+    assert result["parameters"] == variables.parameters(network)
     best = np.load(trained / "checkpoints/best.npz")
     kept = [name for name in best.files if name.startswith("model/")]
     kept = [best[name] for name in kept if "seed_generator" not in name]
@@ -124,7 +125,7 @@ def test_it_goes_on_bit_for_bit_after_a_kill(tmp_path, forks):
 
 
 def config_of(trained):
-    return runs.load_config(trained)
+    return run_folders.load_config(trained)
 
 
 def test_truncations_are_parts_of_one_optimization(trained):

@@ -8,8 +8,8 @@ import pytest
 
 from trainers import report
 from trainers.data import files
+from trainers.kinds.measures import Metric
 from trainers.tasks import registry
-from trainers.tasks.measures import Metric
 from trainers.training import resources
 from trainers.training.workdir import WorkdirError
 

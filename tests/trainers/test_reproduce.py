@@ -23,15 +23,15 @@ from tests.fresh_flags import fresh_flags
 from tests.trainers.calls import config_of
 from trainers import reproduce
 from trainers.data import datasets, penn_treebank, shuffling
+from trainers.data.names import flatten, nested
 from trainers.data.text import sha256
-from trainers.language import experiment, texts
+from trainers.language import experiment, exporting, texts, writing
 from trainers.language.protocols import PROTOCOLS
 from trainers.papers.rows import ROWS, of_recipe
 from trainers.sequences import experiment as pixels
 from trainers.sequences.experiment import SequenceExperiment
 from trainers.tasks import config as configs
-from trainers.tasks import registry, schema
-from trainers.tasks.names import flatten, nested
+from trainers.tasks import registry, run_folders, schema
 from trainers.training import checkpoints, run_state, runs, schedules, strategies
 from trainers.training.workdir import open_workdir, read_result
 
@@ -135,7 +135,7 @@ from trainers.data import penn_treebank
 from trainers.papers import training
 from trainers.papers.rows import ROWS
 from trainers.tasks import config as configs, schema
-from trainers.tasks.names import nested
+from trainers.data.names import nested
 
 penn_treebank.checksums = lambda: {checksums!r}
 for name, fields in {fields!r}.items():
@@ -376,7 +376,7 @@ def test_its_folder_is_one_of_the_trainers(finished, data_dir, tmp_path, capsys)
     experiment.evaluate(*given)
     printed = capsys.readouterr().out
     result = read_result(epath.Path(path))
-    config = runs.load_config(epath.Path(path))
+    config = run_folders.load_config(epath.Path(path))
     corpus = texts.load_corpus(config, data_dir)
     model, *_ = experiment.load_trained(epath.Path(path))
     evaluator = experiment.evaluation.Evaluator(model, config.data, config.evaluation)
@@ -387,9 +387,9 @@ def test_its_folder_is_one_of_the_trainers(finished, data_dir, tmp_path, capsys)
             assert own["tokens"] == score.tokens
             assert own["nll"] / own["tokens"] == pytest.approx(score.mean, abs=1e-5)
             assert f"{own['perplexity']:.2f}" in printed
-    assert len(experiment.generate(epath.Path(path), "a", 5).split()) >= 1
-    options = runs.ExportOptions(str(tmp_path / "served"))
-    assert (epath.Path(experiment.export(epath.Path(path), options))).exists()
+    assert len(writing.generate(epath.Path(path), "a", 5).split()) >= 1
+    options = run_folders.ExportOptions(str(tmp_path / "served"))
+    assert (epath.Path(exporting.export(epath.Path(path), options))).exists()
 
 
 def test_the_card_and_what_is_printed(finished):

@@ -14,14 +14,16 @@ from hypothesis import given
 from hypothesis.extra import numpy as hnp
 
 from trainers import verify
+from trainers.authors import beside
 from trainers.data import images
 from trainers.data.long_memory import Examples
 from trainers.data.sequences import SequenceData
-from trainers.language import models
+from trainers.images import authors as image_authors
+from trainers.language import authors, corpora, models
+from trainers.language.tasks.task import LanguageTask
 from trainers.sequences import models as sequence_models
 from trainers.tasks import config as configs
-from trainers.tasks import corpora, registry
-from trainers.tasks.task import LanguageTask
+from trainers.tasks import registry
 
 PIXELS = {"units": 6, "output_units": 4, "depth": 2, "dilation_rate": (1, 2)}
 SIZES = {
@@ -101,7 +103,7 @@ class StandIn:
     def __init__(self, config, corpus):
         model = models.build(config, corpus.vocabulary.size)
         self._weights = in_their_names(model.trainable_variables, model)
-        self._ours = verify.Ours(config, self._weights, corpus)
+        self._ours = authors.Ours(config, self._weights, corpus)
         self._begin()
 
     def _begin(self):
@@ -137,7 +139,7 @@ class ClassifierStandIn(StandIn):
         model = sequence_models.build(config, data)
         self._weights = in_their_names(model.trainable_variables, model)
         as_read = dataclasses.replace(data, permutation=None)
-        self._ours = verify.OurClassifier(config, self._weights, as_read)
+        self._ours = image_authors.OurClassifier(config, self._weights, as_read)
         self._begin()
 
 
@@ -152,7 +154,7 @@ def differences(theirs, ours, wrong):
 
 def test_of_equal_sides_only_what_was_told_wrong_diverges(config, corpus):
     theirs = StandIn(config, corpus)
-    ours = verify.Ours(config, theirs.weights(), corpus)
+    ours = authors.Ours(config, theirs.weights(), corpus)
     found = differences(theirs, ours, ["cell", "gradient of head/bias"])
     assert all(difference.magnitude for difference in found)
     first = [difference.tensor for difference in found if difference.step == 1]
@@ -191,7 +193,7 @@ def test_classifiers_of_pixels_are_compared_in_the_order_of_the_pixels():
         permutation=(3, 0, 5, 1, 4, 2),
     )
     theirs = ClassifierStandIn(config, data)
-    ours = verify.OurClassifier(config, theirs.weights(), data)
+    ours = image_authors.OurClassifier(config, theirs.weights(), data)
     found = differences(theirs, ours, ["log_probs", "gradient of dense/bias"])
     first = [difference.tensor for difference in found if difference.step == 1]
     assert first[:3] == ["log_probs", "loss", "gradient_norm"]
@@ -307,7 +309,7 @@ def test_the_command_compares_and_tells_the_outcome(
 ):
     reference = types.ModuleType("reference")
     reference.Reference = lambda clone, config, size: StandIn(config, corpus)
-    monkeypatch.setattr(verify, "_reference_module", lambda clone, name: reference)
+    monkeypatch.setattr(beside, "reference_module", lambda clone, name: reference)
 
     def differences(theirs, ours, steps):  # which has a test of its own
         assert isinstance(theirs, StandIn) and ours.model.trellis.depth == 2
@@ -349,7 +351,7 @@ def test_without_torch_the_command_says_how_to_get_it(monkeypatch, tmp_path):
     monkeypatch.setitem(sys.modules, "torch", None)
     monkeypatch.delitem(sys.modules, "trainers.authors.reference", raising=False)
     with pytest.raises(ValueError, match="it needs torch: pip install"):
-        verify._reference_module(str(tmp_path), "model")
+        beside.reference_module(str(tmp_path), "model")
 
 
 @pytest.mark.parametrize(

@@ -1,13 +1,15 @@
-"""Our models from the authors' state dicts: sizes and weights."""
+"""Our models from the authors' state dicts, or from a file of one: sizes and weights."""
 
-from collections.abc import Mapping, Sequence, Set
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence, Set
+from typing import Any, NamedTuple
 
 import keras
 import numpy as np
+from etils import epath
 from ml_collections import ConfigDict
 
 from keras_trellis import TrellisClassifier, TrellisLM, convert
+from trainers.authors.torch_files import read_state_dict
 from trainers.tasks import schema
 
 Arrays = Mapping[str, np.ndarray]  # by their names
@@ -159,3 +161,42 @@ def give_weights(model: keras.Model, source: keras.Model) -> None:
         model.trainable_variables, source.trainable_variables, strict=True
     ):
         variable.assign(value)
+
+
+Imported = tuple[keras.Model, ConfigDict, Callable[[epath.Path], None], str]
+"""What becomes a run: the config's model, with the file's weights; the config, with the sizes that
+the file tells; what binds a run's folder to its data; and a count, such as "10,000 words"."""
+
+
+class Weights(NamedTuple):
+    """A file of weights, and what the command line says about it.
+
+    Attributes:
+        file: the file.
+        config: the config of the run that it becomes.
+        given: the fields that the command line gave, such as "model.depth".
+        data_dir: the folder of the data.
+        permutation: the file of the order in which pixels are read, if it is given.
+        path: the run's folder.
+    """
+
+    file: epath.Path
+    config: ConfigDict
+    given: Set[str]
+    data_dir: str | None
+    permutation: str | None
+    path: epath.Path
+
+
+def read(weights: Weights, make: Callable[..., Any]) -> tuple[Any, ConfigDict]:
+    """Returns the model that `make` makes of a file's arrays, and the config with its sizes."""
+    arrays = read_state_dict(weights.file)
+    try:
+        source = make(arrays, weights.config)
+    except ValueError as error:
+        raise ValueError(
+            f"{weights.file} has not the weights of the authors' network for "
+            f"--task={weights.config.task}: {error}"
+        ) from error
+    config = with_sizes_from_shapes(weights.config, source, weights.given)
+    return source, config

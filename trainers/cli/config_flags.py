@@ -11,10 +11,10 @@ from etils import epath
 from ml_collections import config_flags
 
 from trainers.data.files import exists
+from trainers.data.names import Values, flatten, nested, unknown
 from trainers.data.stores import to_path
 from trainers.tasks import config as configs
 from trainers.tasks import schema, unread
-from trainers.tasks.names import Values, flatten, nested, unknown
 from trainers.training import workdir
 
 _OVERRIDE = re.compile(r"--?(?:no)?config\.([^=]*)")

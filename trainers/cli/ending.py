@@ -8,13 +8,8 @@ import sys
 import ml_collections
 from etils import epath
 
-from trainers.tasks.drawing import DrawingTask
-from trainers.tasks.meta import MetaTask
-from trainers.tasks.task import ImageTask, LanguageTask, SeriesTask, Task
+from trainers.kinds.task import Task
 from trainers.training.workdir import read_result
-
-_Command = tuple[str, list[str]]
-"""What a command does, and its module with its arguments."""
 
 
 def model(config: ml_collections.ConfigDict, path: epath.Path) -> list[str]:
@@ -36,43 +31,22 @@ def lines(task: Task, path: epath.Path, data_dir: str | None) -> list[str]:
         path: its folder.
         data_dir: the folder of its data files; None if it was given none.
     """
-    commands = [
-        (shlex.join([_python(), "-m", *command]), what)
-        for what, command in _next(task, path, data_dir)
-    ]
+    places = {
+        "path": path,
+        "name": path.name.strip(".") or task.name,
+        "workdir": f"--workdir={path}",
+        "data": f"--data_dir={data_dir}" if data_dir else "",
+    }
+    commands = []
+    for what, command in task.next_commands:
+        words = [word.format(**places) for word in command.split()]
+        line = shlex.join([_python(), "-m", *filter(None, words)])
+        commands.append((line, what))
     width = max(len(command) for command, _ in commands)
     return [
         f"the run is saved in {path}; next:",
         *(f"  {command:<{width}}  # {what}" for command, what in commands),
     ]
-
-
-def _next(task: Task, path: epath.Path, data_dir: str | None) -> list[_Command]:
-    """Returns commands for what can be done with a run."""
-    run, name = f"--workdir={path}", path.name.strip(".") or task.name
-    data = [f"--data_dir={data_dir}"] if data_dir else []
-    model = f"models/{name}"
-    export = ("export for a server", ["trainers.export", run, f"--output={model}"])
-    table = f"--output=reports/{name}"
-    report = ("a table and curves", ["trainers.report", str(path), table])
-    if isinstance(task, LanguageTask):
-        write = ("write; --prompt=TEXT begins the text", ["trainers.generate", run])
-        show = ("show the export in a browser", ["trainers.demo", f"--model={model}"])
-        return [write, export, show]
-    if isinstance(task, MetaTask):
-        output = f"--output=evaluations/{name}"
-        tries = ["trainers.meta_evaluate", str(path), output, *data]
-        return [("try the optimizer elsewhere", tries), report]
-    if isinstance(task, DrawingTask):
-        return [("score again", [*task.evaluation.split(), run, *data]), report]
-    score = ("score again", ["trainers.evaluate", run, *data])
-    if isinstance(task, SeriesTask):
-        output = f"--output={name}.csv"
-        predict = [task.program, "--mode=predict", run, output, *data]
-        return [score, ("the answers as a table", predict), export, report]
-    if isinstance(task, ImageTask):
-        return [score, export, report]
-    return [score, report]
 
 
 def _python() -> str:

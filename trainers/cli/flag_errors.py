@@ -8,7 +8,7 @@ from typing import Any
 
 from absl import flags
 
-from trainers.tasks import names
+from trainers.data import names
 
 _PATHS = (
     *("workdir", "data_dir", "output", "checkpoint", "permutation", "reference_dir"),

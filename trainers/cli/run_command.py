@@ -1,5 +1,6 @@
 """What the commands that train share: modes and training."""
 
+import functools
 import hashlib
 import logging
 import os
@@ -11,6 +12,7 @@ import keras
 import tensorflow as tf
 from absl import flags
 from etils import epath
+from ml_collections import ConfigDict
 
 from trainers.cli import (
     command,
@@ -20,17 +22,15 @@ from trainers.cli import (
     run_flags,
     task_flags,
 )
-from trainers.data import files
-from trainers.tasks import names, registry, schema
+from trainers.data import files, names
+from trainers.tasks import config as configs
+from trainers.tasks import registry, schema
 from trainers.training import cluster, runs, workers
-from trainers.training.experiment import Experiment
 from trainers.training.loop import NonFiniteLossError
 
 FLAGS = flags.FLAGS
-Load = Callable[[epath.Path], Experiment]
 
 _TRAIN, WORKERS = "train", "workers"
-_WORKER_PROGRAMS = ("trainers.lm", "trainers.pixels")
 # What TensorFlow raises if another worker is gone.
 _BROKEN = (
     tf.errors.UnavailableError,
@@ -81,9 +81,43 @@ _FLAG_MODES = {
 }
 
 
-def parse(argv: list[str], program: str, check: Callable[[], None]) -> list[str]:
-    """Parses the command line of a command that trains; `program` is its name."""
-    return command.parse(argv, check, registry.trained_by(program))
+Main = Callable[[list[str]], int]
+Parse = Callable[[list[str]], list[str]]
+Modes = Mapping[str, Callable[[], int | None]]
+
+
+def usual_modes(name: str) -> dict[str, Callable[[], int | None]]:
+    """Returns what to do in the modes `train` and `evaluate` of a command."""
+    score = functools.partial(score_by_flags, name)
+    return {_TRAIN: train_by_flags, "evaluate": score}
+
+
+def program(
+    name: str,
+    modes: Modes,
+    flag_modes: Mapping[str, tuple[str, ...]] | None = None,
+    check: Callable[[], None] = lambda: None,
+) -> tuple[Main, Parse]:
+    """Returns `main` and `parse_flags` of a command that trains.
+
+    Args:
+        name: the command's name, as in `Task.program`.
+        modes: what to do, by the value of `--mode`; what it returns is the exit status.
+        flag_modes: the modes that use a flag, by the name of the command's own flag.
+        check: raises ValueError if the command's own flags do not go together.
+    """
+
+    def main(argv: list[str]) -> int:
+        return command.exit_status(argv, modes[FLAGS.mode])
+
+    def parse_flags(argv: list[str]) -> list[str]:
+        def check_all() -> None:
+            check_flags(argv, name, modes, flag_modes or {})
+            check()
+
+        return command.parse(argv, check_all, registry.trained_by(name))
+
+    return main, parse_flags
 
 
 def check_flags(
@@ -136,7 +170,7 @@ def _check_epochs(training: Any, given: Sequence[str]) -> None:
 def _check_workers(program: str) -> None:
     """Raises ValueError if the environment's workers do not go with the flags."""
     if FLAGS.distribute == WORKERS:
-        if program not in _WORKER_PROGRAMS:
+        if not registry.get(FLAGS.task).takes_workers:
             raise ValueError(
                 f"--distribute must be none or mirrored for {program}. Received: "
                 f"--distribute={WORKERS}"
@@ -183,37 +217,47 @@ def trained_run(program: str) -> epath.Path:
     return path
 
 
-def train_by_flags(load: Load) -> command.Status:
-    """Trains the run that the flags name; returns the exit status.
+def score_by_flags(program: str, **options: Any) -> None:
+    """Prints the scores of the run that the flags name, as `evaluate` of its kind does."""
+    path, config = run_flags.trained_run()
+    _check_task(program, config.task)
+    _experiment(config).evaluate(path, FLAGS.data_dir, **options)
 
-    Args:
-        load: returns what to train; takes the run's folder.
-    """
+
+def _experiment(config: ConfigDict) -> Any:
+    """Returns the part `experiment` of the kind of a config's task."""
+    return registry.get(config.task).part("experiment")
+
+
+def train_by_flags() -> command.Status:
+    """Trains the run that the flags name; returns the exit status."""
     path = run_flags.workdir()
     if FLAGS.distribute != WORKERS:
-        return _train(load, path, workers.ALONE)
+        return _train(path, workers.ALONE)
     members = cluster.from_environment()
     if len(members.addresses) == 1:
-        return _train(load, path, workers.ALONE)
+        return _train(path, workers.ALONE)
     try:
         with workers.Team(members, _port(members), FLAGS.workers_wait) as team:
-            status = _train_together(load, path, team)
+            status = _train_together(path, team)
     except workers.LostError as error:
         status = command.fail(str(error), command.Status.WORKER_LOST)
     return status
 
 
-def _train(load: Load, path: epath.Path, team: workers.Alone) -> command.Status:
+def _train(path: epath.Path, team: workers.Alone) -> command.Status:
     if team.is_chief:
         files.check_folder("workdir", path)
     hint = f"checkpoints from before it, if any, are kept in {path}"
+    config = FLAGS.config
     distribute = None if FLAGS.distribute == WORKERS else FLAGS.distribute
     try:
         beside = runs.train(
-            lambda: load(path),
-            FLAGS.config,
+            lambda: _experiment(config).load(config, FLAGS.data_dir, path),
+            config,
             path,
             distribute,
+            rules=configs,
             team=team,
             allow_replicas_change=FLAGS.allow_replicas_change,
         )
@@ -238,7 +282,7 @@ def _train(load: Load, path: epath.Path, team: workers.Alone) -> command.Status:
     return command.Status.DONE
 
 
-def _train_together(load: Load, path: epath.Path, team: workers.Team) -> command.Status:
+def _train_together(path: epath.Path, team: workers.Team) -> command.Status:
     """Trains as one of several workers; tells what they must have in common first."""
     tf.get_logger().setLevel(logging.WARNING)  # it would log each sum that it traces
     team.compare(
@@ -251,7 +295,7 @@ def _train_together(load: Load, path: epath.Path, team: workers.Team) -> command
         }
     )
     try:
-        return _train(load, path, team)
+        return _train(path, team)
     except _BROKEN as error:
         # The team's threads find out which worker it was, and end the process.
         team.wait_for_loss()

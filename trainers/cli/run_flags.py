@@ -39,10 +39,10 @@ def trained_run() -> tuple[epath.Path, ml_collections.ConfigDict]:
         WorkdirError: the folder has no run.
         ValueError: `--task` or `--preset` differs from the run's.
     """
-    from trainers.training import runs  # it needs TensorFlow
+    from trainers.tasks import run_folders
 
     path = workdir()
-    config = runs.load_config(path)
+    config = run_folders.load_config(path)
     for name in ("task", "preset"):
         given = FLAGS[name].value
         if given is not None and given != config[name]:

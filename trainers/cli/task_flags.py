@@ -6,8 +6,8 @@ from collections.abc import Iterable, Sequence
 from absl import flags
 
 from trainers.cli import config_flags
+from trainers.data.names import nearest, unknown
 from trainers.tasks import presets, registry
-from trainers.tasks.names import nearest, unknown
 
 LIST = "list"  # the value of `--preset` that prints the presets of a task
 _HELP = ("help", "helpshort", "helpfull", "h", "?")
@@ -53,9 +53,8 @@ def require(task: str | None, tasks: Iterable[str]) -> str:
 
 def _check_known(task: str, tasks: Sequence[str]) -> None:
     """Raises ValueError for an unknown task; a command itself refuses those of others."""
-    every = (*registry.TASKS, *registry.OWN_TASKS)
-    if task not in every:
-        known = every if nearest(task, every) else tasks
+    if task not in registry.EVERY:
+        known = registry.EVERY if nearest(task, registry.EVERY) else tasks
         raise ValueError(unknown("--task", task, known))
 
 

@@ -14,9 +14,9 @@ from trainers.data.stores import on_this_machine
 from trainers.drawing import models, pictures
 from trainers.drawing.model import DRAW
 from trainers.drawing.modeling import DrawingImages, Score
-from trainers.tasks import registry
-from trainers.tasks.measures import NATS
-from trainers.training import memory, runs
+from trainers.drawing.tasks import NATS
+from trainers.tasks import registry, run_folders
+from trainers.training import announcing, memory
 from trainers.training.events import EVENTS, LackingError, event_files, recorded
 from trainers.training.examples import ExamplesExperiment
 from trainers.training.experiment import PROTOCOL, Check, Scores
@@ -44,7 +44,7 @@ class DrawingExperiment(ExamplesExperiment):
         task: Any = registry.get(config.task)
         self._shape = (*task.images.shape, 1)[:3]
         models.check(config, self._shape)
-        super().__init__(config, load(config, task.images, data_dir))
+        super().__init__(config, load_images(config, task.images, data_dir))
         self._task: Any = None
         self.check_batch_size()
 
@@ -75,7 +75,7 @@ class DrawingExperiment(ExamplesExperiment):
         check()
         path = self._path / ANIMATION
         shown = task.examples(pictures.ROWS)
-        with runs.going_on_without(path):
+        with announcing.going_on_without(path):
             pictures.save_animation(task.model, shown, self._config.seed, path)
         return scores
 
@@ -104,7 +104,7 @@ class DrawingExperiment(ExamplesExperiment):
         shown = self._task.examples(pictures.ROWS)
         pixels = pictures.sheet(self._task.model, shown, self._config.seed)
         events = self._path / EVENTS / DRAWINGS
-        with runs.going_on_without(events), on_this_machine(events) as folder:
+        with announcing.going_on_without(events), on_this_machine(events) as folder:
             former = event_files(folder)
             # A process may have ended between the event and the picture.
             if (_TAG, epoch) not in recorded(former[-1:]):
@@ -115,12 +115,12 @@ class DrawingExperiment(ExamplesExperiment):
                 written = {*event_files(folder)} - {*former}
                 if (_TAG, epoch) not in recorded(written):
                     raise LackingError("TensorFlow has not written the picture")
-        with runs.going_on_without(path):
+        with announcing.going_on_without(path):
             path.parent.mkdir(parents=True, exist_ok=True)
             pictures.save_sheet(pixels, path)
 
 
-def load(
+def load_images(
     config: ConfigDict, source: images.ImageSource, data_dir: str | None
 ) -> SequenceData:
     """Loads the images of a run.
@@ -138,6 +138,9 @@ def load(
     return SequenceData(first, validation, last, lambda pixels: pixels, outputs=0)
 
 
+load = DrawingExperiment
+
+
 def evaluate(path: epath.Path, data_dir: str | None) -> None:
     """Prints the bound of a run's best model on validation and test images.
 
@@ -148,4 +151,4 @@ def evaluate(path: epath.Path, data_dir: str | None) -> None:
     Raises:
         ValueError, OSError, WorkdirError: the images or the folder cannot be used.
     """
-    DrawingExperiment(runs.load_config(path), data_dir, path).evaluate(path)
+    DrawingExperiment(run_folders.load_config(path), data_dir, path).evaluate(path)

@@ -19,8 +19,8 @@ import tqdm
 from keras_trellis.heads import at_least_float32
 from keras_trellis.types import Tensor
 from trainers.data import streams
+from trainers.data.names import check_flag
 from trainers.language.evaluation import Score, head_epsilon
-from trainers.tasks.names import check_flag
 
 # The constants of dynamic evaluation's authors, for words. A good rate depends on all three.
 SEGMENT = 5

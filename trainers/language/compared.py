@@ -10,16 +10,16 @@ from typing import NamedTuple
 
 from trainers.data.pieces import PieceVocabulary
 from trainers.data.plain import Parts, Remainder
-from trainers.language.evaluation import Score
-from trainers.tasks.corpora import Corpus
-from trainers.tasks.measures import (
+from trainers.kinds.measures import (
     BITS_PER_BYTE,
     WORD_PERPLEXITY,
     Number,
     bits,
     perplexity,
 )
-from trainers.tasks.task import LanguageTask
+from trainers.language.corpora import Corpus
+from trainers.language.evaluation import Score
+from trainers.language.tasks.task import LanguageTask
 
 _LEARNED = 2**23  # bytes of the training text, by which a remainder is charged
 

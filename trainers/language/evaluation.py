@@ -11,8 +11,8 @@ import tensorflow as tf
 from keras_trellis.models import passes
 from keras_trellis.types import Tensor
 from trainers.data import streams
+from trainers.kinds.measures import WORDS, Metric, Number, TokenMeasure
 from trainers.language.protocols import PROTOCOLS, cut, head_epsilon
-from trainers.tasks.measures import WORDS, Metric, Number, TokenMeasure
 
 
 class Score(NamedTuple):

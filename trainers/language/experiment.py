@@ -1,7 +1,6 @@
-"""The experiment of `trainers.lm`: evaluate, sample from and export its runs."""
+"""The experiment of `trainers.lm`, and the evaluation of its runs."""
 
-import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import keras
@@ -10,18 +9,13 @@ from etils import epath
 from ml_collections import ConfigDict
 
 from keras_trellis import TrellisLM
-from keras_trellis.export import (
-    Standardizer,
-    export_language_model,
-    inference_model,
-)
-from keras_trellis.heads import MixtureOfSoftmaxes
-from trainers.data import files, terminal
+from trainers.data import files
 from trainers.data.pieces import PieceVocabulary
-from trainers.data.vocabulary import EOS, UNKNOWN, Vocabulary
+from trainers.data.vocabulary import Vocabulary
 from trainers.language import (
     adaptation,
     compared,
+    corpora,
     evaluation,
     modeling,
     models,
@@ -29,17 +23,16 @@ from trainers.language import (
     texts,
     unigram,
 )
-from trainers.sequences import layer
-from trainers.tasks import corpora, provenance, registry
-from trainers.tasks.task import LanguageTask
-from trainers.training import checkpoints, memory, runs
-from trainers.training.experiment import SPLITS, Check, Experiment, Scores
+from trainers.sequences.layer import LayerExperiment
+from trainers.tasks import registry, run_folders
+from trainers.training import checkpoints, memory
+from trainers.training.experiment import SPLITS, Check, Scores
 from trainers.training.workdir import WorkdirError
 
 ByProtocol = dict[str, evaluation.Score]
 
 
-class LanguageExperiment(Experiment):
+class LanguageExperiment(LayerExperiment):
     """The experiment of a language model on a corpus.
 
     Args:
@@ -136,9 +129,12 @@ class LanguageExperiment(Experiment):
         beside = self._beside(exact["tokens"], exact[self._measure.name])
         return scores._replace(beside=beside)
 
-    def advice(self) -> list[str]:
-        """Returns advice on the config, for a machine without a GPU."""
-        return layer.advice(self._config)
+    def streamed(self, steps: int) -> Callable[[], Any]:
+        """Returns a function that writes so many tokens, one after another."""
+        model, prompt = self.build(), np.zeros([1, 1], "int32")
+        return lambda: np.asarray(
+            model.generate(prompt, 1 + steps, temperature=0.0, seed=0)
+        )
 
     def _numbers(self, score: evaluation.Score) -> dict[str, Any]:
         return {
@@ -166,10 +162,21 @@ class LanguageExperiment(Experiment):
         return (f"test {measure.name}, {protocol}:", *lines)
 
 
+load = LanguageExperiment
+
+
+def published_parameters(config: ConfigDict) -> tuple[int, int] | None:
+    """Returns the parameters of a config's model and layer; None for a text of any size."""
+    words = registry.configured(config).vocabulary_size
+    if words is None:
+        return None
+    return models.parameters(config, words), models.layer_parameters(config)
+
+
 def evaluate(
     path: epath.Path,
     data_dir: str | None,
-    protocols: Sequence[str],
+    protocols: Sequence[str] = protocols.PROTOCOLS,
     dynamic: adaptation.DynamicEvaluation | None = None,
     cache: adaptation.ContinuousCache | None = None,
 ) -> None:
@@ -185,8 +192,8 @@ def evaluate(
     Raises:
         ValueError, OSError, WorkdirError: the corpus or the folder cannot be used.
     """
-    config = runs.load_config(path)
-    corpus = _run_corpus(path, config, data_dir)
+    config = run_folders.load_config(path)
+    corpus = run_corpus(path, config, data_dir)
     model = _best_model(path, config, corpus.vocabulary.size)
     task = registry.configured(config)
     evaluator = evaluation.Evaluator(
@@ -204,52 +211,6 @@ def evaluate(
         print(evaluation.describe(split, scores, task.measure), flush=True)
 
 
-def generate(path: epath.Path, prompt: str, max_length: int, **sampling: Any) -> str:
-    """Returns a prompt and its continuation by a run's best model, which never writes `<unk>`.
-
-    The text has the spaces of print, and ends with a whole word.
-
-    Args:
-        path: the run's folder.
-        prompt: the text to begin with; it is standardized like the task's text. The function prints
-            its unknown words. An empty prompt means the end of a line.
-        max_length: length of the text in tokens, the prompt's included.
-        **sampling: `temperature`, `top_k`, `top_p` and `seed` of `TrellisLM.generate`.
-
-    Raises:
-        ValueError, WorkdirError: an argument is out of range, or the folder cannot be used.
-    """
-    model, vocabulary, config = load_trained(path)
-    task = registry.configured(config)
-    ids = _read(task, vocabulary, prompt)
-    forbidden = None if vocabulary.unknown_id is None else [vocabulary.unknown_id]
-    text = model.generate(ids[None], max_length, forbidden_ids=forbidden, **sampling)
-    return _printed(task, vocabulary, np.asarray(text)[0], len(ids))
-
-
-def _read(task: LanguageTask, vocabulary: Vocabulary, prompt: str) -> np.ndarray:
-    """Returns the ids of a prompt; an empty one is the end of a line. Prints unknown words."""
-    if isinstance(vocabulary, PieceVocabulary):
-        return vocabulary.read(prompt or "\n")
-    tokens = task.list_tokens(prompt)
-    if unknown := {*tokens}.difference(vocabulary.tokens):
-        words = terminal.line(", ".join(sorted(unknown)))
-        print(f"unknown words, read as {UNKNOWN}: {words}", file=sys.stderr)
-    return vocabulary.encode(tokens or [EOS])
-
-
-def _printed(
-    task: LanguageTask, vocabulary: Vocabulary, ids: np.ndarray, given: int
-) -> str:
-    """Returns tokens as a text in print, of whole words; the first `given` are a prompt."""
-    text = vocabulary.decode(ids)
-    if task.characters or task.pieces is not None:
-        least = len(vocabulary.decode(ids[:given]))
-        end = max(text.rfind(blank, least) for blank in " \n")
-        text = text[:end] if end >= 0 else text  # its length has cut the last word
-    return task.in_print(text.strip())
-
-
 def load_trained(path: epath.Path) -> tuple[TrellisLM, Vocabulary, ConfigDict]:
     """Returns a run's best model, its vocabulary and its config.
 
@@ -259,7 +220,7 @@ def load_trained(path: epath.Path) -> tuple[TrellisLM, Vocabulary, ConfigDict]:
     Raises:
         ValueError, WorkdirError: the run has no weights, or they do not fit in memory.
     """
-    config = runs.load_config(path)
+    config = run_folders.load_config(path)
     if not files.exists(path / texts.VOCABULARY):
         raise WorkdirError(
             f"{path} has no trained weights yet: {texts.VOCABULARY} is missing"
@@ -278,54 +239,10 @@ def _best_model(path: epath.Path, config: ConfigDict, words: int) -> TrellisLM:
     return model
 
 
-def export(path: epath.Path, options: runs.ExportOptions) -> str:
-    """Writes a run's best model as a new version of a served model; returns its folder.
-
-    Args:
-        path: the run's folder.
-        options: where to, and how.
-
-    Raises:
-        ValueError, OSError, WorkdirError: the run, the folder or the corpus cannot be used.
-    """
-    model, vocabulary, config = load_trained(path)
-    if isinstance(model.head, MixtureOfSoftmaxes):
-        # Probabilities that are served sum to 1, whatever training added to them.
-        model.head.epsilon = protocols.EPSILON["exact"]
-    task, record = registry.configured(config), texts.saved_corpus(path)
-    facts = runs.facts(path, config)
-    facts |= provenance.data_facts(task, record.get("sha256", {}))
-    facts |= provenance.unknown_words(record)
-    if options.precision != "float32":
-        corpus = _run_corpus(path, config, options.data_dir)
-        measured = []
-        for candidate in (model, inference_model(model, options.precision)):
-            evaluator = evaluation.Evaluator(candidate, config.data, config.evaluation)
-            nats = evaluator.exact(corpus.validation).mean
-            measured.append(task.measure.text(task.measure.from_nats(nats)))
-        name = f"validation {task.measure.name}"
-        facts |= runs.change(name, options.precision, *measured)
-    return export_language_model(
-        model,
-        vocabulary.tokens,
-        options.output,
-        pieces=task.pieces is not None,
-        standardize=_in_graph(task.standardize),
-        detokenize=_in_graph(task.printed),
-        precision=options.precision,
-        runtime=options.runtime,
-        facts=facts,
-    )
-
-
-def _in_graph(standardizer: Any) -> Standardizer | None:
-    """Returns a task's standardizer as an export has it."""
-    return standardizer and Standardizer(*standardizer.operations)
-
-
-def _run_corpus(
+def run_corpus(
     path: epath.Path, config: ConfigDict, data_dir: str | None
 ) -> corpora.Corpus:
+    """Returns the text of a run; raises WorkdirError if it is not that of its folder."""
     corpus = texts.load_corpus(config, data_dir, path)
     texts.check_corpus(path, corpus)
     return corpus

@@ -13,6 +13,7 @@ from trainers.language import evaluation
 from trainers.sequences.layer import TrainedLayer
 from trainers.tasks import registry
 from trainers.training import schedules
+from trainers.training.batches import Batches
 
 
 class LanguageModeling(TrainedLayer):
@@ -57,7 +58,7 @@ class LanguageModeling(TrainedLayer):
         sees_all = model.receptive_field is None
         self.scoring = 2.0 * (1 + (config.evaluation.batch_size if sees_all else 1))
 
-    def dataset(self, first_step: int) -> tf.data.Dataset:
+    def dataset(self, first_step: int) -> Batches:
         """Returns the batches (ids, targets), each `[B, T]`, from a training step to the end."""
         return datasets.windows_dataset(
             self._streams,

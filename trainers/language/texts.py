@@ -9,7 +9,8 @@ from trainers.data import files
 from trainers.data.pieces import PieceVocabulary
 from trainers.data.text import sha256
 from trainers.data.vocabulary import Vocabulary
-from trainers.tasks import corpora, registry
+from trainers.language import corpora
+from trainers.tasks import registry
 from trainers.training.experiment import SPLITS
 from trainers.training.workdir import RESTORE, WorkdirError, read_record
 

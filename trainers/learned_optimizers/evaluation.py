@@ -90,7 +90,7 @@ def evaluate(
         setting: one of `settings`.
         networks: the trained optimizers by name.
         config: the config of their runs.
-        data: the images, from `experiment.load`.
+        data: the images, from `experiment.load_images`.
         draws: how many functions are optimized.
     """
     splits = experiment.split_optimizees(config, data, **setting.changes)

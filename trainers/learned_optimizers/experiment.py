@@ -14,10 +14,10 @@ from trainers.learned_optimizers.core import GATED, UpdateNetwork
 from trainers.learned_optimizers.modeling import MetaTraining, Score
 from trainers.learned_optimizers.optimizees import Images, Optimizee, Quadratics
 from trainers.learned_optimizers.optimizer import RecurrentOptimizer
+from trainers.learned_optimizers.tasks import MEAN_LOSS
 from trainers.models.cells import CELLS
 from trainers.tasks import registry
-from trainers.tasks.measures import MEAN_LOSS
-from trainers.training import checkpoints, memory, runs
+from trainers.training import announcing, checkpoints, memory
 from trainers.training.examples import ExamplesExperiment
 from trainers.training.experiment import PROTOCOL, Check, Scores
 from trainers.training.workdir import WorkdirError
@@ -44,7 +44,7 @@ class MetaExperiment(ExamplesExperiment):
     def __init__(
         self, config: ConfigDict, data_dir: str | None, path: epath.Path
     ) -> None:
-        super().__init__(config, load(config, data_dir))
+        super().__init__(config, load_images(config, data_dir))
         self._path = path
         self._optimizees = split_optimizees(config, self._data)
 
@@ -123,8 +123,11 @@ class MetaExperiment(ExamplesExperiment):
 
     def _save(self, network: UpdateNetwork) -> None:
         path = self._path / OPTIMIZER
-        with runs.going_on_without(path):
+        with announcing.going_on_without(path):
             RecurrentOptimizer(network).save(path)
+
+
+load = MetaExperiment
 
 
 def build(config: ConfigDict) -> UpdateNetwork:
@@ -144,7 +147,7 @@ def build(config: ConfigDict) -> UpdateNetwork:
     )
 
 
-def load(config: ConfigDict, data_dir: str | None) -> SequenceData | None:
+def load_images(config: ConfigDict, data_dir: str | None) -> SequenceData | None:
     """Loads the images of a run; returns None if its task has none.
 
     Raises:
@@ -169,7 +172,7 @@ def split_optimizees(
 
     Args:
         config: the run's config.
-        data: from `load`.
+        data: from `load_images`.
         **changes: other arguments of the task's function of `optimizees`.
     """
     if data is None:

@@ -14,6 +14,7 @@ from trainers.learned_optimizers import core, rules
 from trainers.learned_optimizers.core import UpdateNetwork
 from trainers.learned_optimizers.optimizees import Draw, Optimizee
 from trainers.training import schedules
+from trainers.training.batches import Batches
 from trainers.training.schedules import WHOLE
 
 SPLITS = {
@@ -73,13 +74,12 @@ class MetaTraining:
         self._unrolled = tf.function(self._unroll, autograph=False)
         self._optimized = tf.function(self._optimize, autograph=False)
 
-    def dataset(self, first_step: int) -> tf.data.Dataset:
+    def dataset(self, first_step: int) -> Batches:
         """Returns the numbers of the steps, each of shape `[1]`."""
         training = self._config.training
         passes = schedules.passes(training, self.steps_per_epoch)
         last = self.steps_per_epoch * passes
-        steps = tf.data.Dataset.range(first_step, last)
-        return steps.batch(1, drop_remainder=True)
+        return np.arange(first_step, last, dtype="int64")[:, None]
 
     def initial_state(self) -> tuple[Tensor, core.States]:
         """Returns coordinates and states, all 0; the first step of an episode replaces them."""

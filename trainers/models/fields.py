@@ -158,3 +158,5 @@ CUTOFFS = integers(
 EPOCHS = integers(
     "increasing positive integers below 2**31, as in 3,5, or ()", _increases
 )
+A_CALL = changing(COUNT)._replace(default=250)
+"""How many sequences an evaluation computes in a call. It changes no score."""

@@ -8,9 +8,9 @@ import jax
 import keras
 from etils import epath
 
+from trainers.data import names
 from trainers.data.files import write_text
 from trainers.tasks import config as configs
-from trainers.tasks import names
 
 NAME = "card.md"
 

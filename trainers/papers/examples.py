@@ -10,12 +10,13 @@ from etils import epath
 from jax import numpy as jnp
 from ml_collections import ConfigDict
 
-from trainers.data import files, shuffling
+from trainers.data import files, images, shuffling
+from trainers.data.long_memory import Examples as Arrays
 from trainers.data.sequences import SequenceData
 from trainers.papers.step import State, bound
 from trainers.sequences import models
 from trainers.sequences.layer import TrainedLayer
-from trainers.tasks import registry, sequences
+from trainers.tasks import registry
 from trainers.training.examples import DATA
 from trainers.training.experiment import PROTOCOL
 from trainers.training.workdir import WorkdirError, read_record
@@ -143,7 +144,8 @@ def load(config: ConfigDict, data_dir: str | None, path: epath.Path) -> tuple:
         ValueError, OSError, WorkdirError: the examples cannot be used.
     """
     record = read_record(path / DATA, {"sha256": dict}) or {}
-    data = sequences.load(config, data_dir, permutation=record.get("permutation"))
+    task: Any = registry.get(config.task)
+    data = task.load(config, data_dir, record.get("permutation"))
     made, checksums = Examples(config, data), data.checksums()
     if record and record["sha256"] != checksums:
         raise WorkdirError(
@@ -157,3 +159,20 @@ def load(config: ConfigDict, data_dir: str | None, path: epath.Path) -> tuple:
             files.write_json(path / DATA, {"sha256": checksums, **order})
 
     return made, keep
+
+
+def drawn(config: ConfigDict, count: int, classes: int) -> tuple[Examples, int]:
+    """Returns a model with drawn images, and the training steps of a pass over the real ones.
+
+    Args:
+        config: the run's config.
+        count: the number of real training images.
+        classes: their classes.
+    """
+    task: Any = registry.get(config.task)
+    size, rng = config.data.batch_size, np.random.default_rng(0)
+    pixels = rng.integers(256, size=(size, *task.images.sequence_shape), dtype="uint8")
+    part = Arrays(pixels, rng.integers(classes, size=size, dtype="int32"))
+    normalise = functools.partial(images.normalise, task.images)
+    data = SequenceData(part, part, part, normalise, classes, task.images.classes)
+    return Examples(config, data), -(-count // size)

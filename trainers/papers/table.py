@@ -1,22 +1,15 @@
 """What a run of each row takes on this machine, by a measurement of some of its steps."""
 
-import functools
 import time
 from typing import Any
 
 import jax
 import keras
-import numpy as np
 from ml_collections import ConfigDict
 
 from configs.papers import SIZES
-from trainers.data import images, streams
-from trainers.data.long_memory import Examples as Arrays
-from trainers.data.sequences import SequenceData
-from trainers.papers.examples import Examples
 from trainers.papers.rows import Row
 from trainers.papers.step import product_flops
-from trainers.papers.texts import Texts
 from trainers.papers.training import Run
 from trainers.tasks import registry
 
@@ -40,7 +33,8 @@ def line(name: str, row: Row, config: ConfigDict) -> str:
         config: the config of one of its presets.
     """
     keras.utils.set_random_seed(config.seed)
-    parts, count = _drawn(row.task, config)
+    reproduced = registry.get(row.task).reproduced()
+    parts, count = reproduced.drawn(config, *SIZES[row.task])
     run = Run(config, parts)
     run.fill({})
     batch, time_steps = parts.batch(0)
@@ -62,21 +56,3 @@ def line(name: str, row: Row, config: ConfigDict) -> str:
         f"{name:<30}{config.preset:<32}{published:>9}{run.parameters:>13,}"
         f"{size / 2**30:>7.2f}{flops:>9.1e}{hours:>9.2f}  {taken}"
     )
-
-
-def _drawn(task: str, config: ConfigDict) -> tuple[Any, int]:
-    """Returns a model with drawn data, and the training steps of a pass over its own data."""
-    (count, classes), data, rng = SIZES[task], config.data, np.random.default_rng(0)
-    if task in registry.by_kind(registry.LanguageTask):
-        length = 4 * data.window + 2
-        ids = rng.integers(classes, size=data.batch_size * length, dtype="int32")
-        tokens = count // data.batch_size
-        steps = streams.Windows(tokens, data.window, data.horizon).count
-        return Texts(config, {"train": ids}, classes), steps
-    source = registry.TASKS[task].images  # type: ignore[attr-defined]
-    shape = data.batch_size, *source.sequence_shape
-    pixels = rng.integers(256, size=shape, dtype="uint8")
-    drawn = Arrays(pixels, rng.integers(classes, size=data.batch_size, dtype="int32"))
-    normalise = functools.partial(images.normalise, source)
-    examples = SequenceData(drawn, drawn, drawn, normalise, classes, source.classes)
-    return Examples(config, examples), -(-count // data.batch_size)

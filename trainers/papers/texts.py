@@ -189,3 +189,19 @@ def load(config: ConfigDict, data_dir: str | None, path: epath.Path) -> tuple:
     ids = {split: getattr(corpus, split) for split in ("train", *SPLITS)}
     made = Texts(config, ids, corpus.vocabulary.size)
     return made, lambda: folders.keep_corpus(path, corpus)
+
+
+def drawn(config: ConfigDict, count: int, words: int) -> tuple[Texts, int]:
+    """Returns a model with a drawn text, and the training steps of a pass over a real one.
+
+    Args:
+        config: the run's config.
+        count: the tokens of the real training text.
+        words: the size of its vocabulary.
+    """
+    data = config.data
+    size = data.batch_size * (4 * data.window + 2)
+    ids = np.random.default_rng(0).integers(words, size=size, dtype="int32")
+    length = count // data.batch_size
+    steps = streams.Windows(length, data.window, data.horizon).count
+    return Texts(config, {"train": ids}, words), steps

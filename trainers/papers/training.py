@@ -13,12 +13,11 @@ from etils import epath
 from ml_collections import ConfigDict
 
 from trainers.data import files
-from trainers.papers import card, examples, texts
+from trainers.papers import card
 from trainers.papers.rows import Row
 from trainers.papers.step import Devices, Rule, State, make_step, slot_name
 from trainers.tasks import config as configs
 from trainers.tasks import registry
-from trainers.tasks.task import LanguageTask
 from trainers.training import checkpoints, resources, schedules, variables
 from trainers.training.experiment import SPLITS
 from trainers.training.stopping import StoppedError, StopSignals
@@ -61,8 +60,8 @@ def reproduce(
         StoppedError: a signal came, and everything is saved.
     """
     keras.utils.set_random_seed(config.seed)
-    is_text = isinstance(registry.get(config.task), LanguageTask)
-    parts, keep = (texts if is_text else examples).load(config, data_dir, path)
+    reproduced = registry.get(config.task).reproduced()
+    parts, keep = reproduced.load(config, data_dir, path)
     with contextlib.ExitStack() as stack:
         signals = stack.enter_context(StopSignals())
         stack.enter_context(signals.output())

@@ -7,8 +7,8 @@ import numpy as np
 import tensorflow as tf
 
 from trainers.data.stores import one_line
+from trainers.kinds.measures import perplexity
 from trainers.serving.exported import ExportedModel
-from trainers.tasks.measures import perplexity
 
 _NEEDED = ("tokenize", "score_ids_v2")
 # Of a batch. More rows are no faster on a CPU; the tokens bound the memory.

@@ -1,1 +1,1 @@
-"""Models of sequences: images pixel by pixel, and tests of memory."""
+"""What models of sequences share: of images read pixel by pixel, drawn sequences, recordings."""

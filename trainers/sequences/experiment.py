@@ -1,6 +1,5 @@
-"""The experiment of `trainers.pixels`: evaluate and export its runs."""
+"""The experiment of `trainers.pixels`, and the evaluation of its runs."""
 
-import functools
 from collections.abc import Sequence
 from typing import Any
 
@@ -11,14 +10,12 @@ from etils import epath
 from matplotlib import figure
 from ml_collections import ConfigDict
 
-from keras_trellis.export import export_classifier, inference_model
-from trainers.data import images
-from trainers.sequences import layer, models
+from trainers.kinds.measures import Measure
+from trainers.sequences import models
+from trainers.sequences.layer import LayerExperiment, sequence_layer
 from trainers.sequences.modeling import Score, SequenceModeling
-from trainers.tasks import provenance, registry, sequences
-from trainers.tasks.measures import Measure
-from trainers.tasks.task import ImageTask
-from trainers.training import checkpoints, examples, memory, runs
+from trainers.tasks import registry, run_folders
+from trainers.training import examples, memory
 from trainers.training.examples import ExamplesExperiment
 from trainers.training.experiment import PROTOCOL, SPLITS, Check, Scores
 from trainers.training.progress import literal
@@ -28,7 +25,7 @@ CONFUSION = "confusion.png"
 _SHOWN_ERRORS = 5
 
 
-class SequenceExperiment(ExamplesExperiment):
+class SequenceExperiment(LayerExperiment, ExamplesExperiment):
     """The experiment of a model of sequences.
 
     Args:
@@ -50,9 +47,10 @@ class SequenceExperiment(ExamplesExperiment):
         path: epath.Path,
         permutation: Sequence[int] | None = None,
     ) -> None:
-        order = _saved_record(path).get("permutation", permutation)
-        super().__init__(config, sequences.load(config, data_dir, permutation=order))
-        self._measure = registry.get(config.task).measure
+        order = saved_record(path).get("permutation", permutation)
+        task: Any = registry.get(config.task)
+        super().__init__(config, task.load(config, data_dir, order))
+        self._measure = task.measure
         _, *self._shape = self._data.train.inputs.shape
         self.check_batch_size()
 
@@ -86,7 +84,7 @@ class SequenceExperiment(ExamplesExperiment):
     def introduction(self, model: keras.Model) -> str:
         """Returns lines on the data and the model; warns if it cannot see all time steps."""
         steps = self._shape[0]
-        reach = models.sequence_layer(model).receptive_field
+        reach = sequence_layer(model).receptive_field
         line = f"{self._data.summary} of {steps:,} steps"
         if "validation" not in self.splits:
             line += "; no validation images, so that the last epoch is kept"
@@ -115,16 +113,12 @@ class SequenceExperiment(ExamplesExperiment):
         picture = draw_confusion(matrix, classes)
         return scores._replace(pictures={CONFUSION: picture})
 
-    def advice(self) -> list[str]:
-        """Returns advice on the config, for a machine without a GPU."""
-        return layer.advice(self._config)
-
     def numbers(self, split: str, score: Score) -> dict[str, dict[str, Any]]:
         """Returns the numbers of a score; of classes with their confusion matrix."""
         numbers = {
             "loss": score.loss,
             self._measure.counted: score.targets,
-            self._measure.name: _measured(self._measure, score),
+            self._measure.name: measured(self._measure, score),
         }
         if score.right_answers is not None:
             numbers["right_answers"] = 100 * score.right_answers
@@ -155,78 +149,15 @@ def evaluate(path: epath.Path, data_dir: str | None) -> None:
     Raises:
         ValueError, OSError, WorkdirError: the data or the folder cannot be used.
     """
-    config = runs.load_config(path)
+    config = run_folders.load_config(path)
     experiment = SequenceExperiment(config, data_dir, path)
     memory.check_weights(experiment.parameters(config))
     experiment.evaluate(path)
 
 
-def export(path: epath.Path, options: runs.ExportOptions) -> str:
-    """Writes a run's best model as a new version of a served model; returns its folder.
-
-    The served model takes unchanged images and puts their pixels in the run's order.
-
-    Args:
-        path: the run's folder.
-        options: where to, and how.
-
-    Raises:
-        ValueError, OSError, WorkdirError: the run, the folder or the data cannot be used.
-    """
-    config = runs.load_config(path)
-    task, record = registry.get(config.task), _saved_record(path)
-    if not isinstance(task, ImageTask):
-        raise ValueError(
-            "what is served classifies images, "
-            f"{', '.join(registry.by_kind(ImageTask))}. Received: a run of {config.task}, in {path}"
-        )
-    if not config.data.validation and options.precision != "float32":
-        raise ValueError(
-            f"--precision must be float32 for {path}, a run without the validation images that a "
-            f"lower one is scored on. Received: --precision={options.precision}"
-        )
-    source, shape = task.images, task.images.sequence_shape
-    memory.check_weights(models.parameters(config, shape[-1], len(source.classes)))
-    model = models.classifier(
-        config, shape, len(source.classes), record.get("permutation")
-    )
-    checkpoints.load_best(path, model)
-    facts = runs.facts(path, config)
-    facts |= provenance.data_facts(registry.get(config.task), record.get("sha256", {}))
-    if options.precision != "float32":
-        experiment = SequenceExperiment(config, options.data_dir, path)
-        experiment.check(path)
-        facts |= _precision_facts(experiment, task.measure, model, options.precision)
-    return export_classifier(
-        model,
-        options.output,
-        labels=source.classes,
-        inputs=tf.TensorSpec([None, *source.shape], tf.uint8, "images"),
-        preprocess=functools.partial(images.as_sequences, source),
-        precision=options.precision,
-        runtime=options.runtime,
-        facts=facts,
-    )
-
-
-def _precision_facts(
-    experiment: SequenceExperiment,
-    measure: Measure,
-    model: keras.Model,
-    precision: str,
-) -> dict[str, str]:
-    """Returns the line of the model card with the score before and after rounding."""
-    scores = [
-        experiment.task(candidate).score("validation")
-        for candidate in (model, inference_model(model, precision))
-    ]
-    texts = [measure.text(_measured(measure, score)) for score in scores]
-    return runs.change(f"validation {measure.name}", precision, *texts)
-
-
 def describe(measure: Measure, split: str, score: Score) -> str:
     """Returns one line: the score of a split, with what it counts."""
-    number = measure.format_score(_measured(measure, score), score.targets)
+    number = measure.format_score(measured(measure, score), score.targets)
     parts = [f"{split} {measure.name}: {number}"]
     if score.right_answers is not None:
         parts.append(f"{score.right_answers:.2%} of the answers right")
@@ -277,13 +208,14 @@ def draw_confusion(matrix: np.ndarray, classes: Sequence[str]) -> figure.Figure:
     return picture
 
 
-def _measured(measure: Measure, score: Score) -> float:
+def measured(measure: Measure, score: Score) -> float:
+    """Returns a score in a measure."""
     if score.accuracy is None or not measure.higher_is_better:
         return score.loss
     return 100 * score.accuracy
 
 
-def _saved_record(path: epath.Path) -> dict[str, Any]:
+def saved_record(path: epath.Path) -> dict[str, Any]:
     """Returns a run's record of its data; raises WorkdirError if it is damaged."""
     record = read_record(path / examples.DATA, {"sha256": dict}) or {}
     if record and not _is_order(record.get("permutation", "missing")):

@@ -1,8 +1,13 @@
 """What training asks of a task whose model has one of the sequence layers of `config.model`."""
 
+import abc
+from collections.abc import Callable
+from typing import Any
+
 from ml_collections import ConfigDict
 
 from trainers.models import layers
+from trainers.training.experiment import Experiment
 from trainers.training.schedules import WHOLE, Stages
 
 
@@ -37,11 +42,46 @@ class TrainedLayer:
         return self._config.model.layer not in layers.KERAS_LAYERS
 
 
-def advice(config: ConfigDict) -> list[str]:
-    """Returns advice on the layer, for a machine without a GPU."""
-    if not config.training.jit_compile or config.model.layer in layers.TRELLIS:
-        return []
-    return [
-        "config.training.jit_compile=True can make a layer other than a trellis network many "
-        "times slower on a CPU; try --config.training.jit_compile=False"
-    ]
+class LayerExperiment(Experiment):
+    """The part of an experiment that depends on the layer."""
+
+    @abc.abstractmethod
+    def parameters(self, config: ConfigDict) -> int:
+        """Returns the number of parameters of a config's model on these data."""
+
+    def advice(self) -> list[str]:
+        """Returns advice on the config, for a machine without a GPU."""
+        config = self._config
+        if not config.training.jit_compile or config.model.layer in layers.TRELLIS:
+            return []
+        return [
+            "config.training.jit_compile=True can make a layer other than a trellis network many "
+            "times slower on a CPU; try --config.training.jit_compile=False"
+        ]
+
+    def streamed(self, steps: int) -> Callable[[], Any]:
+        """Returns a function that streams so many steps of one sequence, a step at a time.
+
+        It runs the sequence layer alone.
+        """
+        import tensorflow as tf  # `trainers.reproduce` needs the rest of this module without it
+
+        layer = sequence_layer(self.build())
+        inputs = tf.zeros([1, 1, layer.input_units])
+
+        @tf.function
+        def run() -> tf.Tensor:
+            cache = layer.get_initial_cache(1)
+            outputs = tf.zeros([1, 1, layer.output_units])
+            for _ in tf.range(steps):
+                outputs, cache = layer.stream(inputs, cache)
+            return outputs
+
+        # Call it by its trace: TensorFlow warns of several functions from one place.
+        traced = run.get_concrete_function()
+        return lambda: traced().numpy()
+
+
+def sequence_layer(model: Any) -> Any:
+    """Returns the sequence layer in a model."""
+    return next(layer for layer in model.layers if hasattr(layer, "receptive_field"))

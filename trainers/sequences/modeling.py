@@ -11,9 +11,9 @@ from ml_collections import ConfigDict
 
 from keras_trellis.types import Tensor
 from trainers.data.sequences import SequenceData
+from trainers.kinds.measures import Metric
 from trainers.sequences.layer import TrainedLayer
 from trainers.tasks import registry
-from trainers.tasks.measures import SYMBOLS, Metric
 from trainers.training.examples import ShuffledExamples
 
 _SHARES = ("accuracy", "right_answers")
@@ -64,7 +64,7 @@ class SequenceModeling(TrainedLayer, ShuffledExamples):
         super().__init__(config, data)
         self.model = model
         task = registry.get(config.task)
-        self._measure = task.measure
+        self._measure, self._has_answers = task.measure, task.has_answers
         self._metrics = task.metrics
         # Only images have it.
         self._smoothing = config.training.get("label_smoothing", 0.0)
@@ -89,7 +89,7 @@ class SequenceModeling(TrainedLayer, ShuffledExamples):
         count = tf.cast(tf.size(targets), losses.dtype)
         if hits is not None:
             right["accuracy"] = tf.reduce_sum(hits)
-            if self._measure is SYMBOLS:
+            if self._has_answers:
                 # The loop divides every sum by `count`, also this one, which is of answers.
                 whole = tf.reduce_min(hits, axis=-1)
                 right["right_answers"] = tf.reduce_mean(whole) * count
@@ -137,7 +137,7 @@ class SequenceModeling(TrainedLayer, ShuffledExamples):
             predictions=predictions,
             metrics=metrics,
         )
-        if self._measure is not SYMBOLS:
+        if not self._has_answers:
             return score
         whole = hits.all(-1)
         return score._replace(right_answers=float(np.mean(whole)))

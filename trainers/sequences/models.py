@@ -106,11 +106,6 @@ class WithDense(keras.Model):
         return self.dense(features)
 
 
-def sequence_layer(model: keras.Model) -> Any:
-    """Returns the sequence layer in a model that `build` returned."""
-    return next(layer for layer in model.layers if hasattr(layer, "receptive_field"))
-
-
 def parameters(config: ConfigDict, inputs: int, outputs: int) -> int:
     """Returns the number of trainable parameters.
 

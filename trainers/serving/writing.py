@@ -5,7 +5,7 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-from trainers.tasks.measures import perplexity
+from trainers.kinds.measures import perplexity
 
 CHUNK = 8  # tokens a request: text appears before all of it is written
 # In `forbidden_ids`: `<unk>`, if the model has it, or no token.

@@ -12,7 +12,7 @@ import keras
 import ml_collections
 import tensorflow as tf
 
-from trainers.studies.experiments import Experiment
+from trainers.sequences.layer import LayerExperiment
 from trainers.studies.search import apply
 from trainers.training import runs, strategies
 from trainers.training.trainer import Trainer
@@ -35,14 +35,14 @@ def fix_threads(threads: int) -> None:
 
 
 def processor_seconds_a_step(
-    experiment: Experiment, config: ml_collections.ConfigDict
+    experiment: LayerExperiment, config: ml_collections.ConfigDict
 ) -> float:
     """Measures a training step as `stage_seconds` does; returns the mean of a whole run."""
     return statistics.mean(stage_seconds(experiment, config))
 
 
 def stage_seconds(
-    experiment: Experiment, config: ml_collections.ConfigDict
+    experiment: LayerExperiment, config: ml_collections.ConfigDict
 ) -> list[float]:
     """Measures a training step: the seconds of all threads of this process.
 
@@ -77,7 +77,7 @@ def _measured_stage(trainer: Trainer, stage: int) -> float:
 
 
 def with_budget(
-    experiment: Experiment, config: ml_collections.ConfigDict, seconds: float
+    experiment: LayerExperiment, config: ml_collections.ConfigDict, seconds: float
 ) -> ml_collections.ConfigDict:
     """Measures a training step, and returns what `with_steps` does."""
     return with_steps(config, seconds, processor_seconds_a_step(experiment, config))

@@ -18,12 +18,12 @@ import ml_collections
 from etils import epath
 
 from trainers.data import files
+from trainers.data.names import flatten, nested, unknown
 from trainers.models.layers import TRELLIS
+from trainers.sequences.layer import LayerExperiment
 from trainers.studies import budget, experiments, places, search, streaming, study
 from trainers.tasks import config as configs
 from trainers.tasks import registry, schema
-from trainers.tasks.names import flatten, nested, unknown
-from trainers.tasks.task import DrawnTask
 from trainers.training import hold, schedules, stopping
 from trainers.training.workdir import RESTORE, RESULT, WorkdirError, read_record
 
@@ -283,15 +283,14 @@ def _sized_models(
 
 def _load(
     config: ml_collections.ConfigDict, settings: Settings, path: epath.Path
-) -> experiments.Experiment:
+) -> LayerExperiment:
     return experiments.load(
         config, _data_dir(config.task, settings), path / config.task
     )
 
 
 def _data_dir(task: str, settings: Settings) -> str | None:
-    drawn = isinstance(registry.get(task), DrawnTask)
-    return None if drawn else settings.data_dir
+    return settings.data_dir if registry.get(task).reads_files else None
 
 
 # The plan
@@ -448,7 +447,7 @@ def _measured(
         took = budget.stage_seconds(experiment, parts)
         a_step = statistics.mean(took)
         config = budget.with_steps(parts, seconds, a_step)
-        tokens[name] = streaming.stream_function(experiment)
+        tokens[name] = experiment.streamed(streaming.STEPS)
         plan[name] = Model(config, experiment.parameters(config), took, 0.0)
         print(
             f"{config.task}, {name}: {plan[name].parameters:,} parameters, "

@@ -12,10 +12,10 @@ from etils import epath
 from matplotlib import figure
 
 from trainers.data.files import write_text
+from trainers.kinds.measures import Measure
 from trainers.studies import comparison
 from trainers.studies.comparison import Model, Plan, Settings
 from trainers.tasks import registry
-from trainers.tasks.measures import Measure
 from trainers.training import pages, progress, table
 from trainers.training.workdir import read_result
 

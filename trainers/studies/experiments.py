@@ -3,18 +3,13 @@
 import ml_collections
 from etils import epath
 
-from trainers.language.experiment import LanguageExperiment
-from trainers.sequences.experiment import SequenceExperiment
+from trainers.sequences.layer import LayerExperiment
 from trainers.tasks import registry
-from trainers.tasks.task import LanguageTask, SeriesTask
-from trainers.time_series.experiment import SeriesExperiment
-
-Experiment = LanguageExperiment | SequenceExperiment | SeriesExperiment
 
 
 def load(
     config: ml_collections.ConfigDict, data_dir: str | None, path: epath.Path
-) -> Experiment:
+) -> LayerExperiment:
     """Returns what a run trains.
 
     Args:
@@ -30,9 +25,4 @@ def load(
             "`config.data.validation` must be at least 1 in a study, which compares validation "
             "losses. Received: config.data.validation=0"
         )
-    task = registry.get(config.task)
-    if isinstance(task, LanguageTask):
-        return LanguageExperiment(config, data_dir, path)
-    if isinstance(task, SeriesTask):
-        return SeriesExperiment(config, data_dir)
-    return SequenceExperiment(config, data_dir, path)
+    return registry.get(config.task).part("experiment").load(config, data_dir, path)

@@ -11,12 +11,11 @@ from etils import epath
 from matplotlib import figure
 
 from trainers.data.files import json_value, write_text
+from trainers.kinds.search import Space
 from trainers.studies.places import Place
 from trainers.studies.trials import COMPLETE, FAILED, PRUNED, RUNNING, Trial, Trials
-from trainers.tasks import registry
-from trainers.tasks.search import Space
-from trainers.tasks.task import LanguageTask
-from trainers.training import pages, runs
+from trainers.tasks import registry, run_folders
+from trainers.training import pages
 from trainers.training.progress import choose_scale, save_picture
 
 BEST, TABLE, TEXT = "best.json", "trials.csv", "study.md"
@@ -41,7 +40,7 @@ def write(
     folder = epath.Path(place.path)
     ranked = best_first(trials)
     if ranked:
-        best = runs.load_config(place.trial(ranked[0].number)).to_dict()
+        best = run_folders.load_config(place.trial(ranked[0].number)).to_dict()
         values = json_value(best | {"preset": PRESET})
         write_text(folder / BEST, json.dumps(values, indent=2) + "\n")
     write_text(folder / TABLE, _csv(trials, names))
@@ -112,12 +111,8 @@ def _loss(trial: Trial) -> float | None:
 
 
 def _measured(loss: float, task: str) -> str:
-    """Returns a validation loss in words; for language in the task's measure."""
-    known = registry.get(task)
-    if isinstance(known, LanguageTask):
-        measure = known.measure
-        return f"{measure.name} {measure.text(measure.from_nats(loss))}"
-    return f"loss {loss:.5g}"
+    """Returns a validation loss in words."""
+    return registry.get(task).format_loss(loss)
 
 
 def _state(trial: Trial) -> str:

@@ -8,11 +8,11 @@ from typing import Any
 
 import ml_collections
 
+from trainers.data.names import flatten, unknown
+from trainers.kinds.search import Choice, Integers, Search, Space
 from trainers.models.layers import LAYERS
 from trainers.tasks import config as configs
 from trainers.tasks import registry, schema, unread
-from trainers.tasks.names import flatten, unknown
-from trainers.tasks.search import Choice, Integers, Search, Space
 
 Values = Mapping[str, Any]
 """Values of fields by their dotted names."""

@@ -26,6 +26,7 @@ from etils import epath
 
 import keras_trellis
 from trainers.data import files
+from trainers.data.names import differences, flatten
 from trainers.studies import budget, experiments, outcome, search
 from trainers.studies.places import Place
 from trainers.studies.trials import (
@@ -37,8 +38,7 @@ from trainers.studies.trials import (
     import_optuna,
 )
 from trainers.tasks import config as configs
-from trainers.tasks import schema
-from trainers.tasks.names import differences, flatten
+from trainers.tasks import run_folders, schema
 from trainers.training import resources, runs, stopping
 from trainers.training.loop import NonFiniteLossError
 from trainers.training.workdir import CONFIG, WorkdirError, read_result, read_run
@@ -380,6 +380,7 @@ class _Process:
                     config,
                     path,
                     "none",
+                    rules=configs,
                     observe=lambda losses: self._observe(
                         trial, losses, config.training.epochs
                     ),
@@ -401,7 +402,7 @@ class _Process:
     def _config(self, trial: Trial, path: epath.Path) -> ml_collections.ConfigDict:
         """Returns a trial's config: the one it was begun with, or a new one of its values."""
         if files.exists(path / CONFIG):
-            return runs.load_config(path)
+            return run_folders.load_config(path)
         plan = self._plan
         if not trial.number and plan.first is not None:
             return plan.first
@@ -440,7 +441,7 @@ class _Process:
         path = self._place.trial(trial.number)
         run = None
         if files.exists(path / CONFIG):
-            config, run = runs.load_config(path), read_run(path)
+            config, run = run_folders.load_config(path), read_run(path)
             trial.units, trial.steps = config.model.units, config.training.steps
         with self._place.locked():
             self._trials.end(trial, run and run.run_id)

@@ -14,9 +14,9 @@ from typing import IO, Any
 from etils import epath
 
 from trainers.data import files
+from trainers.kinds.search import Choice, Integers, Space
 from trainers.studies import journal, search
 from trainers.studies.places import JOURNAL, Place
-from trainers.tasks.search import Choice, Integers, Space
 from trainers.training import identity
 from trainers.training.workdir import RESTORE, WorkdirError
 

@@ -1,1 +1,1 @@
-"""The tasks: where the data come from, what is measured, which presets there are."""
+"""The tasks by name, the configs of runs, and what a run's folder says of itself."""

@@ -16,9 +16,9 @@ from ml_collections import ConfigDict
 from ml_collections.config_dict import placeholder
 
 from trainers.data.files import read_json
+from trainers.data.names import Values, flatten, nested, unknown
 from trainers.models.layers import LAYERS
 from trainers.tasks import registry, schema
-from trainers.tasks.names import Values, flatten, nested, unknown
 
 _PRESET = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9_.-]*")
 _RUN = "run"  # the group that a workdir's config.json has beside these, and no config
@@ -42,6 +42,14 @@ def load(task: str, preset: str | None = None) -> ConfigDict:
         raise ValueError(unknown("--preset", preset, presets) + f" (of --task={task})")
     values = {"task": task, "preset": preset, **presets[todays]()}
     return locked(completed(flatten(values)))
+
+
+check, may_change = schema.check, schema.may_change
+
+
+def network(config: ConfigDict) -> str:
+    """Returns in words the network that a config trains."""
+    return registry.get(config.task).network(config)
 
 
 def renamed(task: str, preset: str) -> str | None:
@@ -150,7 +158,7 @@ def upgrade(values: Values) -> dict[str, Any]:
 
 
 def _is_known(values: Values) -> bool:
-    return values.get("task") in (*registry.TASKS, *registry.OWN_TASKS)
+    return values.get("task") in registry.EVERY
 
 
 def with_used_dilations(values: Values) -> dict[str, Any]:

@@ -3,9 +3,9 @@
 import functools
 from collections.abc import Callable
 
+from trainers.data.names import flatten
 from trainers.tasks import config as configs
 from trainers.tasks import registry
-from trainers.tasks.names import flatten
 
 
 def described(task: str) -> dict[str, str]:

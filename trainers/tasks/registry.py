@@ -1,24 +1,28 @@
 """The tasks by name. A new one joins by its module's import and its value in `_TASKS`."""
 
-from typing import Any, TypeVar
+from collections import ChainMap
+from collections.abc import Mapping
+from typing import Any
 
-from trainers.data.pieces import USUAL
-from trainers.tasks.algorithms import ADDITION, MEMORIZATION
-from trainers.tasks.drawing import CIFAR10, MNIST, SVHN
-from trainers.tasks.enwik8 import ENWIK8
-from trainers.tasks.images import PERMUTED_MNIST, SEQ_CIFAR10, SEQ_MNIST
-from trainers.tasks.long_memory import ADDING, COPY_MEMORY
-from trainers.tasks.meta import CIFAR10_CNN, CIFAR10_RESNET, MNIST_MLP, QUADRATIC
-from trainers.tasks.names import nearest, unknown
-from trainers.tasks.ptb import PTB, PTB_MOS
-from trainers.tasks.ptb_char import PTB_CHAR
-from trainers.tasks.pydoc import PYDOC
-from trainers.tasks.series import ANOMALY, CSV, CSV_NUMBERS, FORECAST, WATCH
-from trainers.tasks.task import LanguageTask, OwnTask, Task
-from trainers.tasks.text import TEXT
-from trainers.tasks.wikitext import WIKITEXT2, WIKITEXT103
-
-_Kind = TypeVar("_Kind", bound=Task)
+from trainers.data.names import Values, nearest, unknown
+from trainers.drawing.tasks import CIFAR10, MNIST, SVHN
+from trainers.images.tasks import PERMUTED_MNIST, SEQ_CIFAR10, SEQ_MNIST
+from trainers.kinds.task import OwnTask, Task
+from trainers.language.tasks.enwik8 import ENWIK8
+from trainers.language.tasks.ptb import PTB, PTB_MOS
+from trainers.language.tasks.ptb_char import PTB_CHAR
+from trainers.language.tasks.pydoc import PYDOC
+from trainers.language.tasks.text import TEXT
+from trainers.language.tasks.wikitext import WIKITEXT2, WIKITEXT103
+from trainers.learned_optimizers.tasks import (
+    CIFAR10_CNN,
+    CIFAR10_RESNET,
+    MNIST_MLP,
+    QUADRATIC,
+)
+from trainers.synthetic.tasks import ADDING, ADDITION, COPY_MEMORY, MEMORIZATION
+from trainers.tagging.tasks import TAGGING
+from trainers.time_series.tasks import ANOMALY, CSV, CSV_NUMBERS, FORECAST, WATCH
 
 _TASKS: tuple[Task, ...] = (
     PTB,
@@ -41,6 +45,7 @@ _TASKS: tuple[Task, ...] = (
     FORECAST,
     CSV,
     CSV_NUMBERS,
+    TAGGING,
 )
 TASKS = {task.name: task for task in _TASKS}
 _OWN_TASKS: tuple[OwnTask, ...] = (
@@ -54,6 +59,7 @@ _OWN_TASKS: tuple[OwnTask, ...] = (
 )
 OWN_TASKS = {task.name: task for task in _OWN_TASKS}
 """Those of commands of their own; all other commands know `TASKS` alone."""
+EVERY: Mapping[str, Task] = ChainMap({**OWN_TASKS}, TASKS)
 
 
 def get(name: str, what: str = "task") -> Task:
@@ -66,35 +72,22 @@ def get(name: str, what: str = "task") -> Task:
     Raises:
         ValueError: there is no such task; the message has the nearest name.
     """
-    every: dict[str, Task] = {**TASKS, **OWN_TASKS}
-    if not isinstance(name, str) or name not in every:
-        own = nearest(str(name), every) in OWN_TASKS
+    if not isinstance(name, str) or name not in EVERY:
+        own = nearest(str(name), EVERY) in OWN_TASKS
         raise ValueError(unknown(what, name, OWN_TASKS if own else TASKS))
-    return every[name]
+    return EVERY[name]
 
 
-def language(name: str) -> LanguageTask:
-    """Returns a task of language; raises ValueError if it is another."""
-    tasks = by_kind(LanguageTask)
-    if name not in tasks:
-        raise ValueError(unknown("task", name, tasks))
-    return tasks[name]
+def configured(config: Values) -> Any:
+    """Returns the task of a run's config, nested, as the config has it."""
+    return get(config["task"]).configured(config)
 
 
-def configured(config: Any) -> LanguageTask:
-    """Returns the task of language of a run's config, with the tokens that it names."""
-    task, data = language(config["task"]), config["data"]
-    if data.get("tokens") != "pieces":
-        return task
-    return task.with_pieces(data["vocabulary_size"] or USUAL)
-
-
-def by_kind(kind: type[_Kind]) -> dict[str, _Kind]:
-    """Returns the tasks of a class by name."""
-    return {name: task for name, task in TASKS.items() if isinstance(task, kind)}
+def with_part(name: str) -> list[str]:
+    """Returns the names of the tasks whose kind has a part; see `task`."""
+    return [task.name for task in _TASKS if task.has_part(name)]
 
 
 def trained_by(program: str) -> list[str]:
     """Returns the names of the tasks that a command trains."""
-    every: dict[str, Task] = {**TASKS, **OWN_TASKS}
-    return [name for name, task in every.items() if task.program == program]
+    return [name for name, task in EVERY.items() if task.program == program]

@@ -11,13 +11,14 @@ import itertools
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Annotated, Any
 
+from trainers.data.names import Values, flatten, unknown
+from trainers.kinds.task import Task
 from trainers.models.fields import (
     ABOVE_ZERO,
     COUNT,
     DEPTHS,
     EPOCHS,
     FROM_ZERO,
-    RATE,
     SHARE,
     SWITCH,
     TEXT,
@@ -36,26 +37,8 @@ from trainers.models.heads import HEADS
 from trainers.models.layers import LAYERS
 from trainers.optimizers import OPTIMIZERS
 from trainers.tasks import registry, unread
-from trainers.tasks.meta import MetaTask
-from trainers.tasks.names import Values, flatten, unknown
-from trainers.tasks.task import (
-    AlgorithmTask,
-    DrawnTask,
-    GeneratedTask,
-    ImageTask,
-    LanguageTask,
-    OwnTask,
-    SeriesTask,
-    Task,
-)
 
 _SHOWN = 80  # characters of a value, in an error
-# The fields that read the validation loss, and their values without.
-_BY_LOSS = {
-    "schedule.patience": None,
-    "schedule.average": False,
-    "schedule.stop_after": None,
-}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -127,47 +110,10 @@ _RUN_FIELDS = {
     **class_fields(Schedule, "schedule."),
     **class_fields(Training, "training."),
 }
-_COMMON = {
-    **_RUN_FIELDS,
+_LAYER_FIELDS = {
     **class_fields(Model, "model."),
     # Whether the end of a run scores the test data. A trial leaves them to the run that follows.
     "evaluation.test": changing(SWITCH)._replace(default=True),
-}
-_SEQUENCES_A_CALL = changing(COUNT)._replace(default=250)  # it changes no score
-_DRAWN_FIELDS = {
-    **{f"data.{split}": COUNT for split in ("train", "validation", "test")},
-    "evaluation.batch_size": _SEQUENCES_A_CALL,
-}
-_BY_KIND: dict[type[Task], dict[str, Field]] = {
-    LanguageTask: {
-        "data.window": COUNT,
-        "data.horizon": integer(0),
-        "data.history": one_of("zero", "carried"),
-        "data.lengths": one_of("equal", "drawn")._replace(default="equal"),
-        # The streams of the validation loss, which decides on the best epoch.
-        "evaluation.batch_size": COUNT,
-        # The pieces of a text and the time steps in a call of the protocol `exact`. They change no
-        # score.
-        "evaluation.exact_batch_size": changing(COUNT)._replace(default=12),
-        "evaluation.exact_chunk": changing(COUNT)._replace(default=128),
-    },
-    ImageTask: {
-        # 0: all images train, and the last epoch's weights are the run's.
-        "data.validation": integer(0),
-        # The share of each training label that all classes get, in equal parts (Szegedy et al.,
-        # 2016). Scores are without it.
-        "training.label_smoothing": RATE._replace(default=0.0),
-        "evaluation.batch_size": _SEQUENCES_A_CALL,
-    },
-    GeneratedTask: _DRAWN_FIELDS,
-    AlgorithmTask: _DRAWN_FIELDS,
-    SeriesTask: {
-        # None: the steps of the longest training recording
-        "data.window": or_none(COUNT),
-        # Steps between two windows of a recording; None: as many as a window has.
-        "data.hop": or_none(COUNT),
-        "evaluation.batch_size": _SEQUENCES_A_CALL,
-    },
 }
 
 
@@ -185,10 +131,8 @@ def fields(config: Values) -> dict[str, Field]:
         names = ", ".join(registry.TASKS)
         raise ValueError(f"`config.task` is missing; it must be one of {names}")
     task = registry.get(config["task"], "config.task")
-    if isinstance(task, OwnTask):
-        return {**_RUN_FIELDS, **task.fields}
-    tables = (table for kind, table in _BY_KIND.items() if isinstance(task, kind))
-    return {**_COMMON, **next(tables), **task.fields}
+    layer_fields = _LAYER_FIELDS if task.has_layer else {}
+    return {**_RUN_FIELDS, **layer_fields, **task.kind_fields, **task.fields}
 
 
 def defaults(config: Values) -> dict[str, Any]:
@@ -228,11 +172,11 @@ def check_flat(values: Values) -> None:
     task = registry.get(values["task"])
     rules = itertools.chain(
         _unread_rules(values),
-        _task_rules(values, task),
+        task.rules(values),
         _length_rules(values),
         _end_rules(values, task),
     )
-    if not isinstance(task, OwnTask):
+    if task.has_layer:
         rules = itertools.chain(rules, _model_rules(values))
     _refuse(values, rules)
 
@@ -312,87 +256,6 @@ def _unread_rules(values: Values) -> Iterator[Rule]:
         yield True, name, expected, chooser, *bad[1:]
 
 
-def _task_rules(values: Values, task: Task) -> Iterator[Rule]:
-    """Yields what a kind of task refuses."""
-    if isinstance(task, OwnTask):
-        yield from _own_rules(values, task)
-        return
-    if isinstance(task, LanguageTask):
-        yield from _window_rules(values)
-        yield from _piece_rules(values)
-        yield from _vector_rules(values)
-        return
-    if isinstance(task, ImageTask):
-        yield from _validation_rules(values)
-    if isinstance(task, SeriesTask):
-        expected = f"() for --task={task.name}, which trains all levels at once"
-        yield values["training.depths"], "training.depths", expected
-    if isinstance(task, DrawnTask):
-        beyond = values["data.batch_size"] > values["data.train"]
-        expected = "at most the number of training sequences"
-        yield beyond, "data.batch_size", expected, "data.train"
-
-
-def _validation_rules(values: Values) -> Iterator[Rule]:
-    """Yields what a run refuses that has no validation images."""
-    without = values["data.validation"] == 0
-    reason = "with config.data.validation=0, which leaves no validation loss"
-    for name, off in _BY_LOSS.items():
-        yield without and values[name] != off, name, f"{off} {reason}"
-    expected = "True with config.data.validation=0: there would be no score"
-    yield without and not values["evaluation.test"], "evaluation.test", expected
-
-
-def _own_rules(values: Values, task: OwnTask) -> Iterator[Rule]:
-    """Yields what a task refuses whose model has no sequence layer."""
-    if isinstance(task, MetaTask):
-        steps, unroll = values["data.steps"], values["data.unroll"]
-        yield steps % unroll, "data.unroll", f"a divisor of config.data.steps={steps}"
-        expected = f"False for --task={task.name}: XLA would compile for minutes"
-        yield values["training.jit_compile"], "training.jit_compile", expected
-    expected = f"() for --task={task.name}, which trains no trellis network"
-    yield values["training.depths"], "training.depths", expected
-
-
-def _window_rules(values: Values) -> Iterator[Rule]:
-    """Yields what is refused of the windows of a text."""
-    window, horizon = values["data.window"], values["data.horizon"]
-    overlaps = horizon and values["data.history"] == "carried"
-    expected = (
-        "0 with config.data.history='carried': "
-        "windows that overlap have no state to go on from"
-    )
-    yield overlaps, "data.horizon", expected
-    drawn = horizon and values["data.lengths"] == "drawn"
-    expected = "0 with config.data.lengths='drawn', whose windows do not overlap"
-    yield drawn, "data.horizon", expected
-    expected = (
-        f"below config.data.window={window}, so that a window has something to score"
-    )
-    yield horizon >= window, "data.horizon", expected
-    expected = "False with config.data.lengths='drawn': XLA would compile each length"
-    compiled = values["training.jit_compile"] and values["data.lengths"] == "drawn"
-    yield compiled, "training.jit_compile", expected, "data.lengths"
-
-
-def _piece_rules(values: Values) -> Iterator[Rule]:
-    """Yields what is refused of a vocabulary."""
-    counted = values.get("data.tokens") == "words"
-    sized = values.get("data.vocabulary_size") is not None
-    expected = "None with config.data.tokens='words': the training text has its words"
-    yield counted and sized, "data.vocabulary_size", expected
-
-
-def _vector_rules(values: Values) -> Iterator[Rule]:
-    """Yields what is refused of word vectors."""
-    lacking = values["model.embedding_units"] is None
-    yield lacking, "model.embedding_units", COUNT.expected
-    least, most = (
-        f"model.embeddings_initializer.config.{end}" for end in ("minval", "maxval")
-    )
-    yield values[least] > values[most], least, f"at most config.{most}", most
-
-
 def _length_rules(values: Values) -> Iterator[Rule]:
     """Yields what a run of a number of steps refuses."""
     steps = values["training.steps"]
@@ -411,8 +274,7 @@ def _end_rules(values: Values, task: Task) -> Iterator[Rule]:
     """Yields what a run refuses that ends by its right answers."""
     goal = values["schedule.stop_at"] is not None
     expected = f"None for --task={task.name}, which has no answers to be right"
-    has_none = not isinstance(task, AlgorithmTask)
-    yield goal and has_none, "schedule.stop_at", expected
+    yield goal and not task.has_answers, "schedule.stop_at", expected
     expected = "0 with config.schedule.stop_at: a cosine needs a known end"
     steps = values["training.steps"]
     yield goal and steps, "training.steps", expected, "schedule.stop_at"

@@ -4,40 +4,19 @@ A config has all fields of its kind of task, with defaults. A field that nothing
 default, so that nobody takes what has no effect for what a run was trained with.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any
 
 from keras_trellis.core import gates
+from trainers.kinds.task import Task
 from trainers.models.fields import Condition, Values, class_fields
 from trainers.models.group import Model
 from trainers.models.heads import HEADS
 from trainers.models.layers import LAYERS
 from trainers.tasks import registry
-from trainers.tasks.task import DrawnTask, ImageTask, LanguageTask, OwnTask, Task
 
 _GROUP = "model."
 _NAMES = tuple(class_fields(Model))
-# What a language model reads, and no other model.
-_OF_LANGUAGE = (
-    "head",
-    *HEADS,
-    "embedding_dropout",
-    "embeddings_initializer",
-    "untrained_input_id",
-    "activation_weight",
-    "temporal_weight",
-    "auxiliary_every",
-    "auxiliary_from",
-    "auxiliary_weight",
-)
-# What a model does not read or hand to its layer, by the kind of its task.
-_LACKING: dict[type[Task], tuple[str, ...]] = {
-    LanguageTask: (),
-    DrawnTask: (*_OF_LANGUAGE, "dropout", "output_dropout"),
-    Task: _OF_LANGUAGE,
-}
-# What it reads itself, so that it may be any layer's.
-_ITSELF: dict[type[Task], tuple[str, ...]] = {ImageTask: ("dropout",), Task: ()}
 
 
 def unread(values: Values) -> dict[str, str]:
@@ -52,8 +31,8 @@ def unread(values: Values) -> dict[str, str]:
         for field, chooser, allowed in _conditions(task)
         if values[chooser] not in allowed
     }
-    if not isinstance(task, OwnTask):
-        found |= dict.fromkeys(_named(_of_kind(_LACKING, task)), "task")
+    if task.has_layer:
+        found |= dict.fromkeys(_named(task.unread_fields), "task")
     return found
 
 
@@ -82,10 +61,10 @@ def read(values: Values) -> dict[str, Any]:
 def _conditions(task: Task) -> Iterator[Condition]:
     """Yields the conditions on which a task's fields are read."""
     yield from task.conditions
-    if isinstance(task, OwnTask):
+    if not task.has_layer:
         return
-    itself = _of_kind(_ITSELF, task)
-    yield from (each for each in _of_layers() if each.field not in _named(itself))
+    itself = _named(task.model_fields)
+    yield from (each for each in _of_layers() if each.field not in itself)
     yield from _of_choices()
 
 
@@ -114,7 +93,3 @@ def _of_choices() -> Iterator[Condition]:
 def _named(fields: tuple[str, ...]) -> list[str]:
     """Returns the dotted names of fields of `config.model`, of groups those of all their fields."""
     return [_GROUP + name for name in _NAMES if name.partition(".")[0] in fields]
-
-
-def _of_kind(table: Mapping[type[Task], tuple[str, ...]], task: Task) -> tuple:
-    return next(value for kind, value in table.items() if isinstance(task, kind))

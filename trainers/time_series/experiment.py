@@ -11,21 +11,22 @@ from ml_collections import ConfigDict
 
 from trainers.data import co2
 from trainers.data.recordings import Facts, SeriesData
-from trainers.sequences import layer as layers
 from trainers.sequences.experiment import CONFUSION, draw_confusion
-from trainers.sequences.models import sequence_layer
-from trainers.tasks import registry
-from trainers.tasks.task import SeriesTask
+from trainers.sequences.layer import LayerExperiment, sequence_layer
+from trainers.sequences.models import layer_parameters
+from trainers.tasks import registry, run_folders
 from trainers.time_series import forecasting, models
 from trainers.time_series.modeling import SeriesModeling
 from trainers.time_series.objectives import (
     OBJECTIVES,
     NextStep,
     Numbers,
+    Objective,
     Score,
     scikit_metrics,
 )
-from trainers.training import checkpoints, examples, memory, runs
+from trainers.time_series.tasks import SeriesTask
+from trainers.training import checkpoints, examples, memory
 from trainers.training.examples import ExamplesExperiment
 from trainers.training.experiment import PROTOCOL, Check, Scores
 from trainers.training.workdir import RESTORE, WorkdirError, read_record
@@ -33,12 +34,13 @@ from trainers.training.workdir import RESTORE, WorkdirError, read_record
 _FACTS = "facts"  # in the record of a run's data
 
 
-class SeriesExperiment(ExamplesExperiment):
+class SeriesExperiment(LayerExperiment, ExamplesExperiment):
     """The experiment of a model of recordings.
 
     Args:
         config: the run's config.
         data_dir: the folder of the data's files; None for those of a package.
+        path: the run's folder, of which nothing is read.
 
     Raises:
         ValueError, OSError, ImportError: the data cannot be used.
@@ -46,11 +48,14 @@ class SeriesExperiment(ExamplesExperiment):
 
     examples, contents = "windows", "data"
 
-    def __init__(self, config: ConfigDict, data_dir: str | None) -> None:
+    def __init__(
+        self, config: ConfigDict, data_dir: str | None, path: epath.Path | None = None
+    ) -> None:
+        del path
         task: Any = registry.get(config.task)
-        if OBJECTIVES[task.objective] is NextStep:
-            scikit_metrics()
         self._task: SeriesTask = task
+        if self.objective is NextStep:
+            scikit_metrics()
         self._series: SeriesData = task.load(config, data_dir)
         super().__init__(config, self._series)
         self.check_batch_size()
@@ -70,7 +75,13 @@ class SeriesExperiment(ExamplesExperiment):
 
     def task(self, model: keras.Sequential) -> SeriesModeling:
         """Returns what the loop trains."""
-        return SeriesModeling(model, self._config, self._series)
+        objective = self.objective(self._config, self._series)
+        return SeriesModeling(model, self._config, self._series, objective)
+
+    @property
+    def objective(self) -> type[Objective]:
+        """What the network learns."""
+        return OBJECTIVES[self._task.objective]
 
     def record(self) -> dict[str, Any]:
         """Returns what a run's folder keeps of its data, with the scaling and the classes."""
@@ -91,10 +102,6 @@ class SeriesExperiment(ExamplesExperiment):
             )
         return "\n".join(lines)
 
-    def advice(self) -> list[str]:
-        """Returns advice on the config, for a machine without a GPU."""
-        return layers.advice(self._config)
-
     def score_split(self, task: Any, split: str, check: Check) -> Score:
         """Returns the score of a split; a forecast's, beside those of simpler models."""
         score = super().score_split(task, split, check)
@@ -113,7 +120,8 @@ class SeriesExperiment(ExamplesExperiment):
         for name, number in score.values.items():
             if name != measure.name:
                 count = score.counts.get(name, "")
-                unit = measure.unit if name.endswith(measure.name) else self._task.unit
+                share = name.endswith((measure.name, "accuracy"))
+                unit = measure.unit if share else self._task.unit
                 text = f"{number:.{measure.decimals}f}{unit}"
                 parts.append(f"{name.replace('_', ' ')} {text} {count}".rstrip())
         return ", ".join(parts)
@@ -197,6 +205,19 @@ def saved_record(path: epath.Path) -> tuple[Facts, dict[str, str]]:
         ) from error
 
 
+load = SeriesExperiment
+
+
+def published_parameters(config: ConfigDict) -> tuple[int, int] | None:
+    """Returns the parameters of a config's model and layer; None for the user's own tables."""
+    task: Any = registry.get(config.task)
+    if task.shape is None:
+        return None
+    channels, outputs = task.shape(config)
+    whole = models.parameters(config, channels, outputs)
+    return whole, layer_parameters(config, channels)
+
+
 def evaluate(path: epath.Path, data_dir: str | None) -> None:
     """Prints the scores of a run's best model on validation and test data.
 
@@ -207,4 +228,4 @@ def evaluate(path: epath.Path, data_dir: str | None) -> None:
     Raises:
         ValueError, OSError, WorkdirError: the data or the folder cannot be used.
     """
-    SeriesExperiment(runs.load_config(path), data_dir).evaluate(path)
+    SeriesExperiment(run_folders.load_config(path), data_dir).evaluate(path)

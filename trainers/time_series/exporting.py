@@ -18,10 +18,9 @@ from keras_trellis.export.saving import Signature
 from keras_trellis.export.weights import Weights, fingerprint
 from keras_trellis.types import Tensor
 from trainers.data.recordings import Facts
-from trainers.sequences.models import sequence_layer
-from trainers.tasks import provenance, registry
+from trainers.sequences.layer import sequence_layer
+from trainers.tasks import registry, run_folders
 from trainers.time_series import experiment, models, objectives
-from trainers.training import runs
 
 Scale = Callable[[Tensor], Tensor]
 """Scales sequences `[B, T, p]`."""
@@ -35,7 +34,7 @@ _STATED = {
 }
 
 
-def export(path: epath.Path, options: runs.ExportOptions) -> str:
+def export(path: epath.Path, options: run_folders.ExportOptions) -> str:
     """Writes a run's best model as a new version of a served model; returns its folder.
 
     The served model takes recordings as the files have them, and their lengths.
@@ -48,12 +47,10 @@ def export(path: epath.Path, options: runs.ExportOptions) -> str:
     Raises:
         ValueError, OSError, WorkdirError: the run, the folder or the data cannot be used.
     """
-    config = runs.load_config(path)
+    config = run_folders.load_config(path)
     facts, checksums = experiment.saved_record(path)
-    card_facts = runs.facts(path, config)
-    card_facts |= provenance.data_facts(
-        registry.get(config.task), checksums
-    ) | _channels(facts)
+    card_facts = run_folders.facts(path, config)
+    card_facts |= registry.get(config.task).data_facts(checksums) | _channels(facts)
     model = experiment.load_model(path, config, facts)
     if facts.every_step or not facts.classes:
         if options.precision != "float32":
@@ -100,7 +97,7 @@ def _precision_facts(
     for candidate in (classifier, inference_model(classifier, precision)):
         score = objective.window_score("validation", _outputs(candidate, scaled))
         texts.append(f"{score.values['accuracy']:.2f} %")
-    return runs.change("validation accuracy", precision, *texts)
+    return run_folders.change("validation accuracy", precision, *texts)
 
 
 def _outputs(model: TrellisClassifier, scaled: Scale) -> objectives.Outputs:

@@ -9,9 +9,8 @@ from ml_collections import ConfigDict
 
 from trainers.data.recordings import SeriesData
 from trainers.sequences.layer import TrainedLayer
-from trainers.tasks import registry
 from trainers.time_series import models
-from trainers.time_series.objectives import OBJECTIVES, Objective, Score
+from trainers.time_series.objectives import Objective, Score
 from trainers.training.examples import ShuffledExamples
 
 
@@ -22,16 +21,19 @@ class SeriesModeling(TrainedLayer, ShuffledExamples):
         model: a model that `models.build` returned.
         config: the run's config.
         data: the recordings.
+        objective: what the model learns.
     """
 
     def __init__(
-        self, model: keras.Sequential, config: ConfigDict, data: SeriesData
+        self,
+        model: keras.Sequential,
+        config: ConfigDict,
+        data: SeriesData,
+        objective: Objective,
     ) -> None:
         super().__init__(config, data)
-        self.model, self._series = model, data
-        task: Any = registry.get(config.task)
+        self.model, self._series, self.objective = model, data, objective
         self.unit = "steps" if data.facts.every_step else "windows"
-        self.objective: Objective = OBJECTIVES[task.objective](config, data)
         size = config.evaluation.batch_size
         self._runner = models.Runner(model, data.facts, size)
 

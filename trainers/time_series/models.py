@@ -15,7 +15,8 @@ from trainers.data.recordings import Facts, by_length
 from trainers.models import layers
 from trainers.models.kinds import Batch
 from trainers.models.layers import LAYERS
-from trainers.sequences.models import layer_parameters, sequence_layer
+from trainers.sequences.layer import sequence_layer
+from trainers.sequences.models import layer_parameters
 from trainers.training import memory
 
 

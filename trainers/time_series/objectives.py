@@ -102,7 +102,7 @@ class Classes(Objective):
     A recording's class is that of the greatest mean of log-probabilities over its windows.
     """
 
-    shares = ("accuracy",)
+    shares: tuple[str, ...] = ("accuracy",)
 
     def terms(self, inputs: Tensor, targets: Tensor, outputs: Tensor) -> Terms:
         """Returns cross entropies and hits."""
@@ -153,8 +153,12 @@ class Classes(Objective):
         )
         targets = np.concatenate([recording.target for recording in recordings])
         known = targets != NO_CLASS
-        loss, right = _class_means(log_softmax(outputs[known]), targets[known])
-        return Score(loss, int(known.sum()), {"accuracy": right})
+        return self.rate_steps(log_softmax(outputs[known]), targets[known])
+
+    def rate_steps(self, log_probs: np.ndarray, targets: np.ndarray) -> Score:
+        """Returns the score of log-probabilities `[N, classes]`, of N steps."""
+        loss, right = _class_means(log_probs, targets)
+        return Score(loss, len(targets), {"accuracy": right})
 
 
 class Numbers(Objective):

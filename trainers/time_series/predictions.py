@@ -12,12 +12,11 @@ from trainers.data import co2, recordings, table_series, tables
 from trainers.data.files import write_atomically
 from trainers.data.recordings import Facts, Recording
 from trainers.data.table_series import Columns
-from trainers.tasks import registry
-from trainers.tasks import series as tasks
-from trainers.tasks.task import SeriesTask
-from trainers.time_series import experiment, objectives
+from trainers.tasks import registry, run_folders
+from trainers.time_series import experiment, objectives, tasks
 from trainers.time_series.models import Runner
-from trainers.training import pages, runs
+from trainers.time_series.tasks import SeriesTask
+from trainers.training import pages
 
 Row = Sequence[Any]
 
@@ -56,7 +55,7 @@ def write(
     Raises:
         ValueError, OSError, WorkdirError: something cannot be used.
     """
-    config, (facts, _) = runs.load_config(path), experiment.saved_record(path)
+    config, (facts, _) = run_folders.load_config(path), experiment.saved_record(path)
     if source is None:
         loaded = experiment.SeriesExperiment(config, data_dir)
         loaded.check(path)
@@ -89,7 +88,7 @@ def _tables(
     if task is tasks.FORECAST:
         return _weeks(source)
     columns, tolerance = Columns(()), 0.0
-    if task in (tasks.CSV, tasks.CSV_NUMBERS):
+    if tasks.TABLE_FIELDS.keys() & task.fields.keys():
         columns, tolerance = tasks.columns(config), config.data.tolerance
     columns = columns._replace(channels=facts.channels, label="", split="")
     table = table_series.read("input", source, columns)

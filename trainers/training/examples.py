@@ -8,6 +8,7 @@ from ml_collections import ConfigDict
 from trainers.data import files, shuffling
 from trainers.data.sequences import SequenceData
 from trainers.training import checkpoints, schedules
+from trainers.training.batches import Batches
 from trainers.training.experiment import Experiment
 from trainers.training.workdir import WorkdirError, read_record
 
@@ -32,7 +33,7 @@ class ShuffledExamples:
         self.evaluation_steps = validation / size / 3
         self.scoring = (validation + test) / max(1, validation)
 
-    def dataset(self, first_step: int) -> Any:
+    def dataset(self, first_step: int) -> Batches:
         """Returns the batches (inputs, targets) from a training step to the run's end."""
         config = self._config
         epochs = schedules.passes(config.training, self.steps_per_epoch)

@@ -1,11 +1,9 @@
 """A run from its config to its result, whatever it trains."""
 
 import contextlib
-import functools
 import math
-import sys
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import keras
 import ml_collections
@@ -13,17 +11,13 @@ import tensorflow as tf
 from etils import epath
 
 from trainers import optimizers
-from trainers.data import terminal
-from trainers.data.files import UnreadableError, exists
-from trainers.tasks import config as configs
-from trainers.tasks import registry, schema
+from trainers.data.files import exists
 from trainers.training import (
+    announcing,
     array_files,
     checkpoints,
     followers,
     loop,
-    memory,
-    precision,
     schedules,
     stopping,
     strategies,
@@ -34,38 +28,15 @@ from trainers.training.experiment import Experiment, Scores
 from trainers.training.progress import save_picture
 from trainers.training.trainer import Task, Trainer
 from trainers.training.workdir import (
-    CONFIG,
-    RESULT,
     NotKeptError,
     Workdir,
     WorkdirError,
     check_epochs,
     open_workdir,
-    read_config,
-    read_result,
     refuse_other_run,
 )
 
 IMPORTED = "imported.json"  # is in a folder whose weights were not trained there
-NEED_GPU = ("paper", "released")  # and the presets whose names begin so
-_MUCH_SLOWER = 1.5  # below it is the noise of two short timings
-
-
-class ExportOptions(NamedTuple):
-    """How to export a run's best model.
-
-    Attributes:
-        output: the served model's folder.
-        precision: the precision of the weights, one of `keras_trellis.export.PRECISIONS`. Below
-            float32 the model card has the validation score before and after.
-        data_dir: the folder of the run's data; only that score needs it.
-        runtime: whether to write the form that `keras_trellis.serving` runs, too.
-    """
-
-    output: str
-    precision: str = "float32"
-    data_dir: str | None = None
-    runtime: bool = False
 
 
 def train(
@@ -74,6 +45,7 @@ def train(
     path: epath.Path,
     distribute: str | None = None,
     *,
+    rules: announcing.Rules,
     observe: loop.Observe | None = None,
     splits: Sequence[str] | None = None,
     team: workers.Alone = workers.ALONE,
@@ -89,6 +61,7 @@ def train(
         config: the run's config.
         path: the run's folder.
         distribute: "none" or "mirrored". Default: "mirrored" if there is a GPU.
+        rules: those of the config's fields, `trainers.tasks.config`.
         observe: as for `loop.fit`. Default: the experiment's own.
         splits: the splits to score, of those of the data. Default: all of them, without the test
             data if `config.evaluation.test` is False.
@@ -105,23 +78,25 @@ def train(
         NotKeptError: the result could not be written.
         stopping.StoppedError: a signal came, and everything is saved.
     """
-    schema.check(config)
+    rules.check(config)
     if team.is_chief:
-        _check_folder(path, config)
+        _check_folder(path, config, rules)
     signals = stopping.StopSignals(shared=team.count > 1)
     team.watch(signals)
     beside: tuple[str, ...] = ()
     with signals.output():
         experiment, trainer, advice = _prepare(
-            load, config, distribute, signals.check, team
+            load, config, distribute, signals.check, team, rules
         )
         trainer.allow_replicas_change = allow_replicas_change
-        with _opened(path, config, team) as folder:
+        with _opened(path, config, team, rules) as folder:
             if team.is_chief:
                 experiment.keep(path)
-            if not team.agree(team.is_chief and _tell_finished(folder, config)):
+            if not team.agree(team.is_chief and _has_finished(folder, config)):
                 if team.is_chief:
-                    _introduce(experiment, trainer, config, path, advice)
+                    announcing.introduce(
+                        experiment, trainer, config, path, rules, advice
+                    )
                 signals.check()
                 beside = _fit_and_score(
                     experiment, trainer, folder, config, signals, observe, splits
@@ -132,18 +107,22 @@ def train(
     return beside
 
 
-def _check_folder(path: epath.Path, config: ml_collections.ConfigDict) -> None:
+def _check_folder(
+    path: epath.Path, config: ml_collections.ConfigDict, rules: announcing.Rules
+) -> None:
     """Refuses a folder of another run; `open_workdir` does so again after locking it."""
     if exists(path / IMPORTED):
         raise WorkdirError(
             f"{path} holds imported weights, which training would replace; choose another --workdir"
         )
-    may_change = schema.may_change(config)
-    refuse_other_run(path, config.to_dict(), may_change, configs.upgrade)
+    refuse_other_run(path, config.to_dict(), rules.may_change(config), rules.upgrade)
 
 
 def _opened(
-    path: epath.Path, config: ml_collections.ConfigDict, team: workers.Alone
+    path: epath.Path,
+    config: ml_collections.ConfigDict,
+    team: workers.Alone,
+    rules: announcing.Rules,
 ) -> contextlib.AbstractContextManager:
     """Returns the context of the run's folder, which the chief alone has."""
     if not team.is_chief:
@@ -151,8 +130,8 @@ def _opened(
     return open_workdir(
         path,
         config.to_dict(),
-        may_change=schema.may_change(config),
-        upgrade=configs.upgrade,
+        may_change=rules.may_change(config),
+        upgrade=rules.upgrade,
     )
 
 
@@ -162,6 +141,7 @@ def _prepare(
     distribute: str | None,
     check: Callable[[], None],
     team: workers.Alone,
+    rules: announcing.Rules,
 ) -> tuple[Experiment, Trainer, list[str]]:
     """Loads the data and builds the model; calls `check` in between.
 
@@ -179,7 +159,7 @@ def _prepare(
     experiment.check_replicas(strategy.num_replicas_in_sync)
     check()
     # With a GPU the model is in its memory, which TensorFlow does not report beforehand.
-    advice = [] if has_gpu else _advice(config, experiment)
+    advice = [] if has_gpu else announcing.advice(config, experiment, rules)
     with strategy.scope():
         model = experiment.build()
         optimizer = make_optimizer(config)
@@ -205,28 +185,6 @@ def make_trainer(
         team=team,
         jit_compile=config.training.jit_compile,
     )
-
-
-def _introduce(
-    experiment: Experiment,
-    trainer: Trainer,
-    config: ml_collections.ConfigDict,
-    path: epath.Path,
-    advice: Sequence[str],
-) -> None:
-    """Prints what is trained where, what it takes, and the advice."""
-    has_gpu = bool(tf.config.list_physical_devices("GPU"))
-    model = trainer.task.model
-    network = registry.get(config.task).network(config)
-    lines = [
-        f"{network}; {parameters(model):,} parameters",
-        f"{config.task}, preset {config.preset}, in {path}",
-        experiment.introduction(model),
-        memory.format_need(experiment.need(config), has_gpu),
-        *trainer.stages.lines,
-        *advice,
-    ]
-    print("\n".join(filter(None, lines)), flush=True)
 
 
 def _fit_and_score(
@@ -275,52 +233,6 @@ def _scored_splits(
     return [split for split in experiment.splits if reads_test or split != "test"]
 
 
-def load_config(path: epath.Path) -> ml_collections.ConfigDict:
-    """Returns the config of the run in a folder.
-
-    Raises:
-        WorkdirError: there is no config, or it is not valid.
-    """
-    values = read_config(path)
-    try:
-        return configs.from_dict(values)
-    except ValueError as error:
-        raise WorkdirError(f"{path / CONFIG}: {error}") from error
-
-
-def facts(path: epath.Path, config: ml_collections.ConfigDict) -> dict[str, str]:
-    """Returns what a model card says about a run: its task and its scores.
-
-    Raises:
-        UnreadableError: the run's result is damaged.
-    """
-    card = {"Task": config.task, "Preset": config.preset}
-    result = read_result(path, {"scores": dict})
-    measure = registry.get(config.task).measure
-    try:
-        for split, scores in (result["scores"] if result else {}).items():
-            score = scores["exact"]
-            value = score[measure.name]
-            if value is not None:  # it is finite
-                text = measure.format_score(value, measure.count(score))
-                card[f"{split.capitalize()} {measure.name}"] = text
-    except (AttributeError, KeyError, TypeError, ValueError) as error:
-        raise UnreadableError(
-            f"{path / RESULT} is damaged: its scores are not those of a run ({error!r})"
-        ) from error
-    return card
-
-
-def change(name: str, precision: str, before: str, after: str) -> dict[str, str]:
-    """Returns what a model card says about lower precision: the score before and after."""
-    return {f"{name.capitalize()} in {precision}": f"{after}, in float32 {before}"}
-
-
-def parameters(model: keras.Model) -> int:
-    """Returns the number of trainable parameters."""
-    return sum(math.prod(variable.shape) for variable in model.trainable_variables)
-
-
 def make_optimizer(config: ml_collections.ConfigDict) -> optimizers.Optimizer:
     """Returns the optimizer of a config."""
     return optimizers.OPTIMIZERS[config.optimizer.name].from_run_config(
@@ -330,8 +242,8 @@ def make_optimizer(config: ml_collections.ConfigDict) -> optimizers.Optimizer:
     )
 
 
-def _tell_finished(folder: Workdir, config: ml_collections.ConfigDict) -> bool:
-    """Prints the result of a run that has reached its last epoch; returns whether it has.
+def _has_finished(folder: Workdir, config: ml_collections.ConfigDict) -> bool:
+    """Returns whether a run has reached its last epoch, and has its result printed.
 
     Raises:
         WorkdirError: the run is finished, and the config asks for fewer epochs or other values.
@@ -344,17 +256,8 @@ def _tell_finished(folder: Workdir, config: ml_collections.ConfigDict) -> bool:
     if result["epochs"] < max(former, epochs) and not stopped:
         return False
     _refuse_changes(folder, result["epochs"], epochs)
-    store = _finished_store(folder)
-    ending = _ending(config, result, stopped, store)
-    print(f"{folder.path} holds a finished run; {ending}")
-    print(_shown(result["summary"]))
+    announcing.finished(folder.path, config, result, _finished_store(folder))
     return True
-
-
-def _shown(summary: str) -> str:
-    """Returns a summary as a person reads it: in a terminal a line for each split."""
-    summary = terminal.text(summary)
-    return summary.replace("; ", ";\n  ") if sys.stdout.isatty() else summary
 
 
 def _finished_store(folder: Workdir) -> checkpoints.Checkpoints:
@@ -372,33 +275,10 @@ def _finished_store(folder: Workdir) -> checkpoints.Checkpoints:
     return store
 
 
-def _ending(
-    config: ml_collections.ConfigDict,
-    result: dict[str, Any],
-    stopped: bool,
-    store: checkpoints.Checkpoints,
-) -> str:
-    """Returns why a run has finished, or how it would go on."""
-    if result.get("solved"):
-        return f"at least {config.schedule.stop_at:.0%} of its validation answers are right"
-    if stopped:
-        epochs = config.schedule.stop_after
-        return f"its validation loss did not fall for {epochs} epochs"
-    length = config.training.steps
-    return f"its {length:,} steps are done" if length else _continuation(store)
-
-
 def _saved_beside(folder: Workdir) -> tuple[str, ...]:
     """Returns `Scores.beside` of a finished run; earlier versions kept none."""
     lines = (folder.result() or {}).get("beside")
     return tuple(map(str, lines)) if isinstance(lines, list) else ()
-
-
-def _continuation(store: checkpoints.Checkpoints) -> str:
-    if store.newest() is not None:
-        return "more --config.training.epochs would go on"
-    state = "can be read" if store.steps() else "is left"
-    return f"no checkpoint in {store.folder} {state}, to go on from"
 
 
 def _refuse_changes(folder: Workdir, done: int, epochs: int) -> None:
@@ -412,33 +292,13 @@ def _refuse_changes(folder: Workdir, done: int, epochs: int) -> None:
         )
 
 
-def _advice(config: ml_collections.ConfigDict, experiment: Experiment) -> list[str]:
-    """Returns advice on memory, preset and speed, for a machine without a GPU."""
-    presets = functools.partial(configs.presets, config.task)
-    warning = memory.check_training(config, experiment.need, presets)
-    advice = [warning] if warning else []
-    if config.preset.startswith(NEED_GPU):
-        advice.append(
-            f"there is no GPU here, and the preset {config.preset} is made for one; "
-            "--preset=small is made for a CPU"
-        )
-    advice += experiment.advice()
-    half = config.model.get("dtype") == "mixed_bfloat16"
-    if half and (slowdown := precision.slowdown()) > _MUCH_SLOWER:
-        advice.append(
-            f"products in bfloat16 take {slowdown:.1f} times as long as in float32 on this "
-            "processor; try --config.model.dtype=float32"
-        )
-    return advice
-
-
 def _take_best(
     path: epath.Path, model: keras.Model, result: loop.Result, chosen: str
 ) -> str:
     """Sets the model to the best weights there are; returns their name, `chosen` at best."""
     weights = result.unsaved and result.unsaved.store.unwritten_best
     if weights:
-        print("scoring the best weights from memory: they are not on disk", flush=True)
+        announcing.line("scoring the best weights from memory: they are not on disk")
         variables.assign(variables.model_variables(model), weights)
     else:
         checkpoints.load_best(path, model)
@@ -453,13 +313,13 @@ def _finish(
 ) -> None:
     """Prints and writes the scores of the weights `name`."""
     summary = f"{name}: {scores.summary}"
-    print(_shown(summary), flush=True)  # print first, since writing may fail
+    announcing.scores(summary)  # first, since writing may fail
     if result.unsaved:
         result.unsaved.save()
     for file, picture in scores.pictures.items():
         path = folder.path / file
         folder.check_held()
-        with going_on_without(path):
+        with announcing.going_on_without(path):
             save_picture(picture, path)
     record = _record(summary, scores, result, model)
     try:
@@ -481,18 +341,9 @@ def _record(
         "epochs": result.epochs,
         "best_epoch": result.best_epoch,
         **solved,
-        "parameters": parameters(model),
+        "parameters": variables.parameters(model),
         "cost": {name: None if math.isnan(v) else v for name, v in cost.items()},
         "summary": summary,
         "scores": scores.values,
         "beside": scores.beside,
     }
-
-
-@contextlib.contextmanager
-def going_on_without(path: epath.Path) -> Iterator[None]:
-    """Prints why a picture cannot be written; a run loses no number with it."""
-    try:
-        yield
-    except (OSError, tf.errors.OpError) as error:
-        print(f"{path} cannot be written ({error}); going on without it", flush=True)

@@ -13,6 +13,7 @@ import tensorflow as tf
 
 from trainers import optimizers
 from trainers.training import workers
+from trainers.training.batches import Batches, as_dataset
 from trainers.training.schedules import Stage, Stages
 
 Nest = Any
@@ -47,7 +48,7 @@ class Task(Protocol):
     def allows_rewrites(self) -> bool:
         """Whether TensorFlow may rewrite the graphs; see `strategies.allow_rewrites`."""
 
-    def dataset(self, first_step: int) -> tf.data.Dataset:
+    def dataset(self, first_step: int) -> Batches:
         """Returns the global batches from a step of the run on, at least to the run's end.
 
         They depend on the seed and the step alone. The first dimension of each tensor is the global
@@ -148,7 +149,7 @@ class Trainer:
         options = tf.data.Options()
         # The thread that tunes sleeps for up to a minute, and may keep an iterator from ending.
         options.autotune.enabled = False
-        dataset = self.task.dataset(first_step).with_options(options)
+        dataset = as_dataset(self.task.dataset(first_step)).with_options(options)
         if self.replicas == 1:
             return iter(dataset)
         for spec in tf.nest.flatten(dataset.element_spec):

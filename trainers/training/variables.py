@@ -1,5 +1,6 @@
 """The variables of a model and of its optimizer, by names that are the same in every process."""
 
+import math
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -136,3 +137,8 @@ def as_dtype(array: np.ndarray, dtype: Any) -> np.ndarray:
     # Of one number: Keras on TensorFlow cannot turn a scalar of bfloat16 to NumPy.
     like = keras.ops.convert_to_numpy(keras.ops.zeros([1], dtype))
     return array.view(like.dtype)
+
+
+def parameters(model: keras.Model) -> int:
+    """Returns the number of trainable parameters."""
+    return sum(math.prod(variable.shape) for variable in model.trainable_variables)

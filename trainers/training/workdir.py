@@ -18,8 +18,8 @@ from trainers.data.files import (
     set_aside,
     write_json,
 )
+from trainers.data.names import differences, flatten
 from trainers.data.stores import as_path
-from trainers.tasks.names import differences, flatten
 from trainers.training import identity
 from trainers.training.hold import LOCK, Hold, WorkdirError, held
 

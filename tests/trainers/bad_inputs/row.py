@@ -7,12 +7,11 @@ from pathlib import Path
 from typing import NamedTuple
 
 from trainers.tasks import registry
-from trainers.tasks.task import LanguageTask
 
 NO_FLAGS = ""
 # What messages list.
 TASKS = ", ".join(registry.TASKS)
-LANGUAGE = ", ".join(registry.by_kind(LanguageTask))
+LANGUAGE = ", ".join(registry.trained_by("trainers.lm"))
 
 
 class Row(NamedTuple):

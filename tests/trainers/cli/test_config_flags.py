@@ -5,8 +5,9 @@ import json
 import pytest
 
 from tests.trainers.calls import config_of
+from trainers.data import names
 from trainers.tasks import config as configs
-from trainers.tasks import names, registry, schema
+from trainers.tasks import registry, schema
 from trainers.training import workdir
 
 

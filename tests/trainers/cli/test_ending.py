@@ -34,7 +34,7 @@ def parsed(module, arguments, monkeypatch):
 
 
 @pytest.mark.parametrize("data_dir", [None, "my data"])
-@pytest.mark.parametrize("name", [*registry.TASKS, *registry.OWN_TASKS])
+@pytest.mark.parametrize("name", registry.EVERY)
 def test_the_commands_can_be_copied(name, data_dir, tmp_path, monkeypatch):
     folder = epath.Path(tmp_path) / f"a run of {name}"
     saved, *lines = ending.lines(registry.get(name), folder, data_dir)

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from trainers.data import algorithms
 from trainers.tasks import config as configs
-from trainers.tasks import sequences
+from trainers.tasks import registry
 
 DIGITS = "-0123456789"
 SEEDS = st.integers(0, 2**32 - 1)
@@ -135,7 +135,7 @@ def load(**fields):
     config.training.epochs = fields.pop("epochs", 3)
     config.data.update(digits=1, batch_size=5, train=20, validation=10, test=11)
     config.data.update(fields)
-    return sequences.load(config)
+    return registry.get(config.task).load(config)
 
 
 def pairs_of(inputs):
@@ -179,4 +179,4 @@ def test_examples_that_cannot_be_are_refused(task, fields, message):
     config = configs.load(task, "paper")
     config.data.update(fields)
     with pytest.raises(ValueError, match=message):
-        sequences.load(config)
+        registry.get(config.task).load(config)

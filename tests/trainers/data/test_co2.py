@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from trainers.data import co2
 from trainers.tasks import config as configs
-from trainers.tasks import series as tasks
+from trainers.time_series import tasks
 
 WEEKS = 400
 

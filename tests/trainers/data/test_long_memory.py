@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from trainers.data import long_memory
 from trainers.data.sequences import SPLITS
 from trainers.tasks import config as configs
-from trainers.tasks import sequences
+from trainers.tasks import registry
 
 COUNTS, SEEDS = st.integers(1, 5), st.integers(0, 2**32)
 
@@ -19,7 +19,7 @@ def load(task, **data):
     config = configs.load(task, "small")
     config.data.update(steps=30, train=40, validation=20, test=10)
     config.data.update(data)
-    return sequences.load(config)
+    return registry.get(config.task).load(config)
 
 
 @given(COUNTS, st.integers(1, 40), SEEDS)
@@ -98,10 +98,10 @@ def test_a_split_is_a_function_of_the_seed_and_its_own_length(task):
     config = configs.load(task, "small")
     config.data.update(steps=30, train=40, validation=20, test=10)
     config.seed += 1
-    other = sequences.load(config).checksums()
+    other = registry.get(config.task).load(config).checksums()
     assert not set(first.values()) & set(other.values())
 
 
 def test_what_has_no_use_is_refused(tmp_path):
     with pytest.raises(ValueError, match="--data_dir has no use for --task=adding"):
-        sequences.load(configs.load("adding", "small"), tmp_path)
+        registry.get("adding").load(configs.load("adding", "small"), tmp_path)

@@ -30,7 +30,7 @@ def test_parts_are_all_of_a_text_and_stand_for_its_words(task, cut, text):
     text = f"{text}\n"
     parts = cut(text)
     assert "".join(part.blank + part.text for part in parts) == text
-    words = registry.language(task).list_tokens(text)
+    words = registry.get(task).list_tokens(text)
     assert [part.word for part in parts] == words
 
 

@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 from keras_trellis.export import Standardizer
 from keras_trellis.formats.tokenizer import Tokenizer
 from trainers.tasks import registry
-from trainers.tasks.task import LanguageTask
 
 WORDS = st.sampled_from(
     r"""the f x's built-in n't 's ' " "" ''' . , ; : :: = ( [ { ) ] } )) * ** / - -- @ @-@ @,@ @.@
@@ -22,30 +21,30 @@ from keras_trellis.serving.server.answers import Printed  # noqa: E402
 LINES = st.lists(st.lists(WORDS, max_size=12).map(" ".join), max_size=3).map("\n".join)
 
 
-@pytest.mark.parametrize("name", registry.by_kind(LanguageTask))
+@pytest.mark.parametrize("name", registry.trained_by("trainers.lm"))
 @hypothesis.given(text=LINES)
 def test_no_character_changes_but_spaces(name, text):
-    told = registry.language(name).in_print(text)
+    told = registry.get(name).in_print(text)
     expected = text
     if name.startswith("wikitext"):  # its marks of signs within words
         expected = re.sub(r"(?<!\S)@([-,.])@(?!\S)", r"\1", text)
     assert told.replace(" ", "") == expected.replace(" ", "")
     assert "  " not in told.strip(" ") or "  " in text
-    if printed := registry.language(name).printed:
+    if printed := registry.get(name).printed:
         in_graph = Standardizer(*printed.operations)
         assert in_graph(tf.constant([text])).numpy()[0].decode() == told
     # A text that is written word by word only grows.
-    begun = registry.language(name).in_print(text.rpartition(" ")[0])
+    begun = registry.get(name).in_print(text.rpartition(" ")[0])
     assert told.startswith(begun)
 
 
 NAMES = [
-    name for name in registry.by_kind(LanguageTask) if registry.language(name).printed
+    name for name in registry.trained_by("trainers.lm") if registry.get(name).printed
 ]
 
 
 def tokenizer_of(name):
-    task = registry.language(name)
+    task = registry.get(name)
     entries = {
         "kind": "characters" if task.characters else "words",
         "tokens": ["<eos>", "<unk>"],
@@ -59,7 +58,7 @@ def tokenizer_of(name):
 
 def pieces_of(name, text):
     """Returns what each token adds to a text."""
-    words = r"." if registry.language(name).characters else r"\n|(?: |(?<=\n)|^)[^ \n]+"
+    words = r"." if registry.get(name).characters else r"\n|(?: |(?<=\n)|^)[^ \n]+"
     return re.findall(words, text, re.DOTALL)
 
 
@@ -120,4 +119,4 @@ def test_a_text_in_print_grows_by_its_tokens(name, text, data):
     ],
 )
 def test_text_as_in_print(name, text, expected):
-    assert registry.language(name).in_print(text) == expected
+    assert registry.get(name).in_print(text) == expected

@@ -6,7 +6,7 @@ import pytest
 from tests.trainers import mnist_files
 from trainers.data import images
 from trainers.tasks import config as configs
-from trainers.tasks import sequences
+from trainers.tasks import registry
 
 
 @pytest.fixture
@@ -22,7 +22,7 @@ def load(task, folder, seed=1111, **arguments):
     config = configs.load(task, "small")
     config.seed = seed
     config.data.validation = 7
-    return sequences.load(config, folder, **arguments)
+    return registry.get(task).load(config, folder, **arguments)
 
 
 def test_images(folder):

@@ -83,11 +83,11 @@ def written_out(task, text):
 @hypothesis.settings(max_examples=60, deadline=None)
 def test_the_graph_does_what_python_does(task, pieces):
     text = "".join(pieces)
-    assert registry.language(task).list_tokens(text) == written_out(task, text)
+    assert registry.get(task).list_tokens(text) == written_out(task, text)
 
 
 def in_graph(task):
-    return Standardizer(*registry.language(task).standardize.operations)
+    return Standardizer(*registry.get(task).standardize.operations)
 
 
 @pytest.fixture(scope="module")
@@ -149,4 +149,4 @@ def test_rows_of_a_batch_stand_for_themselves(task):
 
 def test_other_tasks_take_texts_as_they_are():
     for task in ("wikitext2", "text"):
-        assert registry.language(task).standardize is None
+        assert registry.get(task).standardize is None

@@ -9,7 +9,8 @@ from etils import epath
 
 from tests.trainers.data import shared_data
 from trainers.data import wikitext
-from trainers.tasks import corpora, registry
+from trainers.language import corpora
+from trainers.tasks import registry
 
 TEXTS = {
     "wiki.train.tokens": " \n = A b = \n \n b b c <unk> \n",
@@ -99,7 +100,7 @@ def test_no_network(tmp_path):
 @shared_data.needs("wikitext-2")
 def test_published_counts(tmp_path, caplog):
     corpus = corpora.load("wikitext2", shared_data.FOLDER / "wikitext-2", tmp_path)
-    task = registry.language("wikitext2")
+    task = registry.get("wikitext2")
     assert corpus.vocabulary.size == task.vocabulary_size
     assert {
         split: len(getattr(corpus, split)) for split in task.lengths

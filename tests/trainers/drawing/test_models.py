@@ -10,7 +10,7 @@ from trainers.models.cells import CELLS
 from trainers.models.kinds import count_parameters
 from trainers.tasks import config as configs
 from trainers.tasks import registry, schema
-from trainers.training import runs
+from trainers.training import variables
 
 SHAPE = (28, 28, 1)
 
@@ -33,7 +33,7 @@ def test_parameters_are_counted_without_a_model(decoder, grids):
     with config.unlocked():
         config.model.read, config.model.write = grids
     model = models.build(config, (7, 8, 3))
-    assert models.parameters(config, (7, 8, 3)) == runs.parameters(model)
+    assert models.parameters(config, (7, 8, 3)) == variables.parameters(model)
     cell = model.decoder_cell
     assert cell.count_params() == sum(
         np.prod(v.shape) for v in cell.trainable_variables

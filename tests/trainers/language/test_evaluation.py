@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from ml_collections import ConfigDict
 
 from keras_trellis import TrellisLayer, TrellisLM, heads
+from trainers.kinds import measures
 from trainers.language import evaluation, protocols
-from trainers.tasks import measures
 
 VOCABULARY = 17
 

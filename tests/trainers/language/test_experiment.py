@@ -10,7 +10,7 @@ import pytest
 
 from trainers import generate
 from trainers.data.vocabulary import Vocabulary
-from trainers.language import experiment
+from trainers.language import writing
 from trainers.tasks import config as configs
 from trainers.tasks import registry
 
@@ -22,7 +22,7 @@ def written(monkeypatch, tmp_path):
     """Returns the text of a model that writes the given tokens."""
 
     def written(task, text, prompt=""):
-        tokens = registry.language(task).list_tokens(text)
+        tokens = registry.get(task).list_tokens(text)
         vocabulary = Vocabulary(dict.fromkeys([*tokens, "<eos>"]))
 
         def generate(ids, max_length, **_):
@@ -30,8 +30,8 @@ def written(monkeypatch, tmp_path):
 
         model = types.SimpleNamespace(generate=generate)
         trained = (model, vocabulary, configs.load(task, "small"))
-        monkeypatch.setattr(experiment, "load_trained", lambda path: trained)
-        return experiment.generate(tmp_path, prompt, len(tokens))
+        monkeypatch.setattr(writing, "load_trained", lambda path: trained)
+        return writing.generate(tmp_path, prompt, len(tokens))
 
     return written
 
@@ -71,7 +71,7 @@ def test_measured_results_are_those_of_the_page():
             float(deviation),
             int(last) - int(first) + 1,
         )
-    every = registry.by_kind(type(registry.language("text")))
+    every = {name: registry.get(name) for name in registry.trained_by("trainers.lm")}
     kept = {
         name: dataclasses.astuple(each)[:4]
         for name, task in every.items()
@@ -81,7 +81,7 @@ def test_measured_results_are_those_of_the_page():
 
 
 def test_a_result_is_of_the_text_that_was_measured():
-    (measured,) = registry.language("pydoc").measured
+    (measured,) = registry.get("pydoc").measured
     own = {**measured.sha256, "validation": "another"}
     assert measured.matches(own, measured.tokens)
     assert not measured.matches(own, measured.tokens + 1)

@@ -9,7 +9,7 @@ from configs import ptb_recurrent
 from trainers.language import evaluation, models
 from trainers.models.layers import LAYERS
 from trainers.tasks import config as configs
-from trainers.training import runs
+from trainers.training import variables
 
 VOCABULARY, STEPS = 19, 12
 
@@ -51,7 +51,8 @@ def test_the_presets_have_the_parameters_they_had():
     """As release 0.1 printed them, of models that it built."""
     assert models.parameters(configs.load("ptb", "small_lstm"), 10_000) == 2_945_490
     assert (
-        runs.parameters(models.build(configs.load("ptb", "small"), 10_000)) == 2_945_314
+        variables.parameters(models.build(configs.load("ptb", "small"), 10_000))
+        == 2_945_314
     )
 
 

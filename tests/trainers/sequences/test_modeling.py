@@ -11,11 +11,12 @@ import tensorflow as tf
 
 from trainers.data.long_memory import Examples
 from trainers.data.sequences import SequenceData
+from trainers.kinds.measures import Metric
 from trainers.sequences import experiment, models
+from trainers.sequences.layer import sequence_layer
 from trainers.sequences.modeling import SequenceModeling
 from trainers.tasks import config as configs
 from trainers.tasks import registry
-from trainers.tasks.measures import Metric
 from trainers.training.examples import ExamplesExperiment
 
 CLASSES, STEPS = 3, 4
@@ -282,7 +283,7 @@ def test_a_model_in_bfloat16_computes_what_it_computes_in_float32(targets, class
         built.append(models.build(config, data))
     whole, half = built
     half.set_weights(whole.get_weights())
-    assert models.sequence_layer(half).compute_dtype == "bfloat16"
+    assert sequence_layer(half).compute_dtype == "bfloat16"
     assert {variable.dtype for variable in half.trainable_variables} == {"float32"}
     inputs = data.normalise(data.train.inputs)
     outputs = [np.asarray(tf.cast(each(inputs), "float32")) for each in built]

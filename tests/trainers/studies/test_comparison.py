@@ -15,7 +15,10 @@ from etils import epath
 
 from tests import ROOT
 from trainers.data.files import read_json, write_json
+from trainers.images.tasks import ACCURACY, ImageTask
+from trainers.kinds.search import CHARACTERS, Uniform
 from trainers.language import models as language_models
+from trainers.language.tasks.task import LanguageTask
 from trainers.models.layers import TRELLIS
 from trainers.sequences import models as sequence_models
 from trainers.studies import (
@@ -28,12 +31,11 @@ from trainers.studies import (
 )
 from trainers.studies.comparison import MODELS, Model, Settings
 from trainers.studies.comparison_report import RunResult
+from trainers.synthetic.tasks import SQUARED_ERROR, AlgorithmTask
 from trainers.tasks import config as configs
 from trainers.tasks import registry, schema
-from trainers.tasks.measures import ACCURACY, SQUARED_ERROR
-from trainers.tasks.search import CHARACTERS, Uniform
-from trainers.tasks.task import AlgorithmTask, ImageTask, LanguageTask, SeriesTask
 from trainers.time_series import models as series_models
+from trainers.time_series.tasks import SeriesTask
 from trainers.training import hold, loop, schedules, strategies
 from trainers.training.workdir import WorkdirError, read_config, read_result
 
@@ -590,11 +592,10 @@ def test_a_score_without_a_spread():
 
 
 @pytest.mark.parametrize("model", models_of("adding"))
-def test_streaming_is_measured(model, monkeypatch):
-    monkeypatch.setattr(streaming, "_STEPS", 2)
+def test_streaming_is_measured(model):
     config = tiny(model)
     experiment = comparison._load(config, SETTINGS, epath.Path("nowhere"))
-    costs = streaming.measure({model: streaming.stream_function(experiment)})
+    costs = streaming.measure({model: experiment.streamed(2)})
     assert 0 < costs[model] < 10
 
 

@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from trainers.data.names import flatten
+from trainers.kinds.search import Choice, Integers, Uniform
 from trainers.language import models as language_models
 from trainers.studies import search
 from trainers.tasks import config as configs
 from trainers.tasks import registry, schema
-from trainers.tasks.names import flatten
-from trainers.tasks.search import Choice, Integers, Uniform
 
 ROOT = pathlib.Path(__file__).parents[3]
 VECTORS = Choice(({"minval": -0.1, "maxval": 0.1}, {"minval": -1.0, "maxval": 1.0}))

@@ -15,11 +15,11 @@ from etils import epath
 
 from tests.trainers.studies import tiny
 from trainers.data import files
+from trainers.kinds.search import Choice
 from trainers.studies import journal, outcome, places, search, study
 from trainers.studies import trials as kept
 from trainers.tasks import config as configs
 from trainers.tasks import registry
-from trainers.tasks.search import Choice
 from trainers.training import loop
 from trainers.training.workdir import CONFIG, WorkdirError, open_workdir, read_run
 
@@ -39,7 +39,7 @@ class Training:
         self.errors = {}  # lists of a trial's, one for each attempt
         self.numbers = []
 
-    def __call__(self, load, config, path, distribute, *, observe, splits):
+    def __call__(self, load, config, path, distribute, *, rules, observe, splits):
         assert (distribute, splits) == ("none", ("validation",))
         self.numbers.append(int(path.name))
         if self.errors.get(int(path.name)):

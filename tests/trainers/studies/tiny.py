@@ -5,12 +5,12 @@ import dataclasses
 import os
 import signal
 
+from trainers.kinds.search import Choice, Uniform
 from trainers.studies import budget, search, study
 from trainers.studies.places import Place
 from trainers.studies.trials import COMPLETE, Trials, import_optuna
 from trainers.tasks import config as configs
 from trainers.tasks import registry
-from trainers.tasks.search import Choice, Uniform
 
 EPOCHS, STEPS = 3, 6
 SPACE = {

@@ -9,12 +9,12 @@ from ml_collections import ConfigDict
 
 from configs import ptb
 from trainers.cli import command, config_flags, run_flags  # noqa: F401
+from trainers.data.names import flatten
 from trainers.language import models as language_models
+from trainers.language.tasks.task import LanguageTask
 from trainers.sequences import models
 from trainers.tasks import config, registry, schema
-from trainers.tasks.names import flatten
-from trainers.tasks.task import LanguageTask
-from trainers.training import runs
+from trainers.training import variables
 
 
 def parse(*arguments: str):
@@ -119,7 +119,7 @@ def test_a_field_that_is_none_keeps_its_type():
 def test_sizes_on_the_penn_treebank(task, preset, millions):
     """The paper's are cut off, not rounded; the released defaults have a larger embedding."""
     loaded = config.load(task, preset)
-    parameters = runs.parameters(language_models.build(loaded, 10_000))
+    parameters = variables.parameters(language_models.build(loaded, 10_000))
     assert parameters // 10**6 == millions
 
 
@@ -129,7 +129,7 @@ def test_the_larger_pixel_models_have_the_parameters_of_the_table(task, channels
     units, loaded = 1000, config.load(task, "paper_larger")
     model = models.classifier(loaded, (1024, channels), classes=10)
     expected = 2 * (channels + units) * 4 * units + 2 * 4 * units + 4 * units + 10 * 11
-    assert runs.parameters(model) == expected
+    assert variables.parameters(model) == expected
     assert expected // 10**6 == 8
 
 
@@ -162,7 +162,7 @@ def test_paper_is_the_default_preset_of_ptb():
     assert config.load("ptb").model.depth == 55
 
 
-TEXTS = registry.by_kind(LanguageTask)
+TEXTS = {name: registry.get(name) for name in registry.trained_by("trainers.lm")}
 
 
 @pytest.mark.parametrize("task", TEXTS)

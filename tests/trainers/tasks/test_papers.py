@@ -6,13 +6,13 @@ Where a preset has another value than its table, the test says so, and why.
 import pytest
 
 from configs import ptb_recurrent
+from trainers.data.names import flatten
 from trainers.data.streams import Windows
 from trainers.language import models as language_models
 from trainers.models.layers import KERAS_LAYERS, LAYERS
 from trainers.sequences import models as sequence_models
 from trainers.tasks import config as configs
 from trainers.tasks import registry, schema
-from trainers.tasks.names import flatten
 from trainers.training import schedules
 from trainers.training.schedules import Schedule
 

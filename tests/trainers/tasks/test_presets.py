@@ -2,12 +2,12 @@
 
 import pytest
 
+from trainers.data.names import flatten
 from trainers.tasks import config as configs
 from trainers.tasks import presets, registry
-from trainers.tasks.names import flatten
 
 
-@pytest.mark.parametrize("task", [*registry.TASKS, *registry.OWN_TASKS])
+@pytest.mark.parametrize("task", registry.EVERY)
 def test_each_preset_has_a_line_of_its_own(task):
     lines = presets.described(task)
     assert list(lines) == list(registry.get(task).presets)

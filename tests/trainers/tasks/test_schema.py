@@ -9,12 +9,12 @@ from hypothesis import strategies as st
 from ml_collections import ConfigDict
 
 from keras_trellis.core import gates
+from trainers.data.names import flatten
+from trainers.language.tasks.task import LanguageTask
 from trainers.models import layers
 from trainers.models.layers import TRELLIS
 from trainers.tasks import config as configs
 from trainers.tasks import registry, schema
-from trainers.tasks.names import flatten
-from trainers.tasks.task import LanguageTask
 
 
 def presets():

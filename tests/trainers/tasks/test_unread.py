@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from tests.trainers.calls import config_of
+from trainers.data.names import flatten, nested
 from trainers.language import models as language_models
 from trainers.models.fields import class_fields
 from trainers.models.group import Model
@@ -16,7 +17,6 @@ from trainers.sequences import models as sequence_models
 from trainers.studies import search
 from trainers.tasks import config as configs
 from trainers.tasks import registry, schema, unread
-from trainers.tasks.names import flatten, nested
 from trainers.time_series import models as series_models
 from trainers.training import workdir
 
@@ -159,7 +159,7 @@ def test_a_field_that_is_given_and_not_read_is_refused(tmp_path):
         schema.check(config)
 
 
-@pytest.mark.parametrize("task", [*registry.TASKS, *registry.OWN_TASKS])
+@pytest.mark.parametrize("task", registry.EVERY)
 def test_no_preset_has_what_nothing_reads(task):
     for config in configs.presets(task):
         schema.check_read(config)

@@ -52,7 +52,7 @@ def train(
 ) -> None:
     """Begins the run, or goes on with it."""
     load = functools.partial(experiment.LanguageExperiment, recipe, str(corpus))
-    runs.train(load, recipe, epath.Path(run), "none")
+    runs.train(load, recipe, epath.Path(run), "none", rules=configs)
 
 
 def arrays(run: pathlib.Path) -> dict[str, np.ndarray]:

@@ -18,7 +18,7 @@ from trainers.models.layers import LAYERS, TRELLIS
 from trainers.models.recurrent import Gated
 from trainers.sequences import models as sequence_models
 from trainers.tasks import config as configs
-from trainers.training import memory, resources, runs
+from trainers.training import memory, resources, variables
 from trainers.training.resources import Room
 
 GIB = 2**30
@@ -97,7 +97,7 @@ def test_the_parameters_of_a_language_model_are_those_of_what_is_built(
             config.model.groups, config.model.kernel_size = 2, 2
             config.model.inject_groups = bool(generator.integers(2))
         model = language_models.build(config, 20)
-        assert runs.parameters(model) == language_models.parameters(config, 20), (
+        assert variables.parameters(model) == language_models.parameters(config, 20), (
             config.model
         )
 
@@ -109,7 +109,7 @@ def test_the_parameters_of_a_classifier_are_those_of_what_is_built(layer):
     if _is_square(layer):
         config.model.embedding_units = config.model.units
     model = sequence_models.classifier(config, (30, 3), classes=7)
-    assert runs.parameters(model) == sequence_models.parameters(config, 3, 7)
+    assert variables.parameters(model) == sequence_models.parameters(config, 3, 7)
 
 
 COUNTED = """

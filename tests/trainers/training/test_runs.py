@@ -18,10 +18,13 @@ from etils import epath
 
 from tests.trainers.training import stopped_run
 from trainers.data.files import read_json
-from trainers.language import experiment, texts
+from trainers.language import experiment, exporting, texts, writing
 from trainers.studies import search
 from trainers.tasks import config as configs
+from trainers.tasks import run_folders
+from trainers.tasks.run_folders import ExportOptions
 from trainers.training import (
+    announcing,
     array_files,
     resources,
     runs,
@@ -29,7 +32,6 @@ from trainers.training import (
     stopping,
     strategies,
 )
-from trainers.training.runs import ExportOptions
 from trainers.training.trainer import Trainer
 from trainers.training.workdir import NotKeptError, WorkdirError, open_workdir
 
@@ -75,7 +77,7 @@ def config():
 
 def train_run(config, path, corpus):
     load = functools.partial(experiment.LanguageExperiment, config, str(corpus))
-    runs.train(load, config, epath.Path(path), "none")
+    runs.train(load, config, epath.Path(path), "none", rules=configs)
 
 
 @pytest.fixture
@@ -141,7 +143,12 @@ def test_a_run_may_leave_the_test_text_unread(config, corpus, tmp_path, monkeypa
     monkeypatch.setattr(strategies, "make_deterministic", lambda seed: None)
     load = functools.partial(experiment.LanguageExperiment, config, str(corpus))
     runs.train(
-        load, config, epath.Path(tmp_path / "run"), "none", splits=("validation",)
+        load,
+        config,
+        epath.Path(tmp_path / "run"),
+        "none",
+        rules=configs,
+        splits=("validation",),
     )
     assert list(read_json(tmp_path / "run" / "result.json")["scores"]) == ["validation"]
 
@@ -359,7 +366,7 @@ def test_a_layer_that_xla_may_slow_is_told_before_training(
 def test_a_precision_that_is_slow_here_is_told_before_training(
     introduction, config, monkeypatch, dtype, slowdown, told
 ):
-    monkeypatch.setattr(runs.precision, "slowdown", lambda: slowdown)
+    monkeypatch.setattr(announcing.precision, "slowdown", lambda: slowdown)
     config.model.dtype = dtype
     advice = "take 3.3 times as long as in float32 on this processor"
     assert (advice in introduction()) == told
@@ -382,7 +389,7 @@ def test_fewer_levels_are_told_before_training(introduction, config):
 
 def test_a_model_that_may_not_fit_is_trained_with_a_warning(introduction, monkeypatch):
     warning = "warning: it may be too large"
-    monkeypatch.setattr(runs.memory, "check_training", lambda *_: warning)
+    monkeypatch.setattr(announcing.memory, "check_training", lambda *_: warning)
     assert warning in introduction().splitlines()
 
 
@@ -734,7 +741,7 @@ def test_a_config_that_was_edited_is_named(config, tmp_path, field, value, messa
     with pytest.raises(
         WorkdirError, match=f"{tmp_path}/config.json: {message}"
     ) as error:
-        runs.load_config(epath.Path(tmp_path))
+        run_folders.load_config(epath.Path(tmp_path))
     assert len(str(error.value).splitlines()) == 1
 
 
@@ -821,8 +828,8 @@ def test_a_damaged_file_of_a_run_is_named_by_all_that_need_it(
     uses = [
         train,
         lambda: experiment.evaluate(folder, str(corpus), ("exact",)),
-        lambda: experiment.generate(folder, "a", 5),
-        lambda: experiment.export(folder, ExportOptions(str(tmp_path / "served"))),
+        lambda: writing.generate(folder, "a", 5),
+        lambda: exporting.export(folder, ExportOptions(str(tmp_path / "served"))),
     ]
     for name, damage, problem in DAMAGES:
         file = folder / name
@@ -851,7 +858,7 @@ def test_a_result_of_other_content_is_named_by_an_export(finished, tmp_path):
     ):
         file.write_bytes(content)
         with pytest.raises(ValueError) as error:
-            experiment.export(folder, ExportOptions(str(tmp_path / "served")))
+            exporting.export(folder, ExportOptions(str(tmp_path / "served")))
         assert str(error.value).startswith(f"{file} is damaged: ")
 
 

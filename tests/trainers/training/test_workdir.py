@@ -11,7 +11,8 @@ import pytest
 
 from trainers.data.files import read_json
 from trainers.tasks import config as configs
-from trainers.training import hold, runs, workdir
+from trainers.tasks import run_folders
+from trainers.training import hold, workdir
 
 CONFIG = {
     "task": "toy",
@@ -72,12 +73,12 @@ def test_a_run_whose_gate_left_the_forget_bias_out_goes_on_without_it(tmp_path):
     values = configs.load("text", "small").to_dict()
     values["model"] |= {"gate": "gru", "unit_forget_bias": True}
     workdir.write_json(tmp_path / workdir.CONFIG, values)
-    config = runs.load_config(tmp_path)
+    config = run_folders.load_config(tmp_path)
     assert not config.model.unit_forget_bias
     workdir.refuse_other_run(tmp_path, config.to_dict(), (), configs.upgrade)
     values["model"]["gate"] = "lstm"
     workdir.write_json(tmp_path / workdir.CONFIG, values)
-    assert runs.load_config(tmp_path).model.unit_forget_bias
+    assert run_folders.load_config(tmp_path).model.unit_forget_bias
 
 
 @pytest.mark.parametrize("layer", ["trellis", "tcn", "equilibrium"])
@@ -90,11 +91,11 @@ def test_a_run_with_dilations_that_no_level_used_goes_on_without_them(tmp_path, 
     if layer == "equilibrium":
         with warnings.catch_warnings():
             warnings.simplefilter("error")
-            config = runs.load_config(tmp_path)
+            config = run_folders.load_config(tmp_path)
         assert config.model.dilation_rate == (1, 4, 16)
         return
     with pytest.warns(UserWarning, match=r"=\(1, 4, 16\) the 2 levels use \(1, 4\)"):
-        config = runs.load_config(tmp_path)
+        config = run_folders.load_config(tmp_path)
     assert config.model.dilation_rate == (1, 4)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")

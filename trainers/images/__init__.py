@@ -1,0 +1,1 @@
+"""Classifiers of images that are read pixel by pixel."""

@@ -1,0 +1,1 @@
+"""What the kinds of task share; each has a folder of its own."""

@@ -1,0 +1,1 @@
+"""The tasks of language: what every command knows of them."""

@@ -1,0 +1,1 @@
+"""Models of sequences that are drawn from a seed."""

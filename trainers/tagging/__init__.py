@@ -1,0 +1,1 @@
+"""Models that give each step of a recording a tag."""
