@@ -8,7 +8,8 @@ import pytest
 import tensorflow as tf
 from absl import flags
 
-from tests.trainers import calls, series_files
+from tests.trainers import calls
+from tests.trainers.time_series import series_files
 from trainers import evaluate, series
 from trainers import export as export_command
 from trainers.time_series import exporting

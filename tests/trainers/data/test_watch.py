@@ -6,7 +6,7 @@ import zipfile
 import numpy as np
 import pytest
 
-from tests.trainers import series_files
+from tests.trainers.time_series import series_files
 from trainers.data import watch
 
 

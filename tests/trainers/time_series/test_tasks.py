@@ -5,7 +5,7 @@ import csv
 import numpy as np
 import pytest
 
-from tests.trainers import series_files
+from tests.trainers.time_series import series_files
 from trainers.data import watch
 from trainers.data.sequences import SPLITS
 from trainers.tasks import config as configs
