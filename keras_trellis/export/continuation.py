@@ -146,7 +146,7 @@ def continued(
 
 
 def draw(scores: tf.Tensor, how: Sampling, numbers: tf.Tensor) -> tf.Tensor:
-    """Draws a token for each row, as `serving.sampling.draw`.
+    """Draws a token for each row, as `formats.sampling.draw`.
 
     Args:
         scores: `[B, V]`.
