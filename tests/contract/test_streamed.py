@@ -9,7 +9,7 @@ import pytest
 from hypothesis import strategies as st
 from keras import layers, ops
 
-from keras_trellis import StreamedModel
+from keras_trellis import StreamedModel, TrellisLM
 from keras_trellis.models.streamed import rules
 from tests.contract import tensors
 from tests.contract.blocks import (
@@ -164,7 +164,7 @@ def test_every_rule_is_tried():
     made += sum(nested, [])
     kinds = {*map(type, made), *MERGES}
     # tests/keras_trellis/models has these.
-    assert {*rules.LAYERS} - kinds == {layers.Embedding, layers.Softmax}
+    assert {*rules.LAYERS} - kinds == {layers.Embedding, layers.Softmax, TrellisLM}
 
 
 @pytest.mark.skipif(tensors.BACKEND == "tensorflow", reason="TensorFlow exports")
