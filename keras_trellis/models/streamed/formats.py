@@ -99,6 +99,7 @@ class Chunk:
         count = len(self.plan.inputs)
 
         def run(*tensors: tf.Tensor) -> dict[str, tf.Tensor]:
+            # In the order of `specs`: the chunk, then the past.
             inputs = list(tensors[:count])
             past = dict(zip(self.past, tensors[count:], strict=True))
             rows = tf.shape(inputs[0])[0] if batch_size is None else batch_size
