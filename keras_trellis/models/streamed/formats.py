@@ -52,6 +52,7 @@ def write(
     if batch_size is not None:
         batch_size = arguments.positive("batch_size", batch_size)
     writer(chunk, batch_size, path)
+    # Last: where a table lies, its graph does.
     if table is not None:
         with tf.io.gfile.GFile(rings.table_path(path), "w") as file:
             file.write(table.to_json())

@@ -387,6 +387,7 @@ def plain_name(name: str) -> str:
 def _another_name(name: str, taken: set[str]) -> str:
     """Takes a name that is not taken. A layer that is called twice keeps two caches."""
     later = (f"{name}_call{number}" for number in itertools.count(2))
+    # In the order of the calls, so that a model has the same names in every process.
     candidates = itertools.chain([name], later)
     chosen = next(free for free in candidates if free not in taken)
     taken.add(chosen)
@@ -439,6 +440,7 @@ def _unchanged(layer: Any) -> AbstractContextManager:
     weights = getattr(layer, "weights", [])
     if len(variables) == len(weights):
         return contextlib.nullcontext()
+    # What the call assigns stays in the scope, and goes with it.
     values = [(variable, variable.value) for variable in variables]
     return keras.StatelessScope(state_mapping=values)
 
