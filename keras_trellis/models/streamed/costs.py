@@ -69,6 +69,7 @@ def _bytes(node: Node, steps: int) -> tuple[float, float]:
 
 def _rate(node: Node, plan: Plan) -> float:
     """Returns how often a layer runs for each step of the input."""
+    # What reads an answer runs once a chunk.
     stride = node.stride or plan.stride
     return 1 / (stride * node.rule.stride)
 

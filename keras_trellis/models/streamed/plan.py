@@ -250,6 +250,8 @@ class Plan(NamedTuple):
                 outputs, made = run(node, past, rows, mask, args, kwargs)
             after |= made
             values |= _by_slot(node.outputs, keras.tree.flatten(outputs))
+            # Masks go from call to call beside the tensors: a layer hands its own on, changes or
+            # drops it.
             output_masks = _output_masks(node, args, mask)
             valid |= _by_slot(node.outputs, output_masks)
         return [values[signal.slot] for signal in self.outputs], after
@@ -411,6 +413,7 @@ def flat_inputs(model: keras.Model, values: Any) -> list[Any]:
 
 def _read(model: keras.Model, args: Any, kwargs: Any) -> list[Signal]:
     """Returns what a model inside of a model reads."""
+    # Whatever else it is given could change its layers, and its graph would not show it.
     others = [key for key, value in kwargs.items() if value and key != "mask"]
     if len(args) != 1 or others:
         raise NotStreamableError("is called with more than its inputs and masks")
@@ -473,6 +476,7 @@ def _masks(arguments: Any, values: Mapping[int, Any], valid: Mapping[int, Any]) 
     def mask(leaf: Any) -> Any:
         if not isinstance(leaf, Signal):
             return None
+        # Of a model in the model, whose call gives its inputs masks.
         if leaf.mask:
             return values[leaf.mask.slot]
         return valid[leaf.slot]

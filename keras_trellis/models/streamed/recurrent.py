@@ -230,6 +230,7 @@ class Classified(Composed):
             raise NotStreamableError(
                 "reads the steps in another order than they come in"
             )
+        # Its logits are of the last step so far: an answer, whatever the layer in it returns.
         self._returns_all = False
 
     def results(self, outputs: Tensor) -> Tensor:

@@ -47,6 +47,7 @@ class Merged(Stepwise):
     ) -> tuple[Any, Any]:
         """Calls the layer on tensors that have their masks."""
         pairs = zip(inputs, mask, strict=True)
+        # Keras keeps a mask on the tensor: the chunk's tensors have none before.
         inputs = [self._masked(tensor, mask=valid) for tensor, valid in pairs]
         return super().stream(cache, None, inputs, **kwargs)
 
@@ -85,6 +86,7 @@ class Reshaped(Rule):
         super().__init__(layer)
         _, steps, *channels = inputs.shape
         _, time, *sizes = layer.compute_output_shape((None, steps, *channels))
+        # Sizes that are unknown are left out of the products, and refused below.
         counts = [math.prod(filter(None, shape)) for shape in (channels, sizes)]
         is_known = None not in (*channels, *sizes)
         if time != steps or not is_known or counts[0] != counts[1]:

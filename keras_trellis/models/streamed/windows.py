@@ -50,6 +50,8 @@ class Window(Rule):
         assert self._channels is not None, "a window reads channels of a known number"
         self._run = run
         self._run_window = run_window
+        # A layer that cannot run on single taps reads all steps of its window, those between taps
+        # too.
         begins = range(0, size, dilation if run_window else 1)
         # From the first step of an output; those within the chunk are zero or negative.
         delays = tuple(self._width - begin for begin in reversed(begins))
