@@ -81,7 +81,7 @@ def _begin(
     initial: State | None,
     needed: Mapping[int, Steps],
 ) -> Carry:
-    # x~ of the paper: the same at every level, so it is convolved once, before all of them.
+    # x~ of the paper: levels of one dilation share it, so it is convolved before all of them.
     addends = inject(network, weights, inputs, None, needed)
     return Carry((), addends, initial or (), weights)
 
@@ -167,8 +167,7 @@ def trellis(
     carry = carry._replace(state=state)
     collected = []
     for part in parts:
-        # Narrowed before it is climbed: what no level of the segment reads is not carried through
-        # it.
+        # Before the segment is climbed: what none of its levels reads is not carried through it.
         carry = _narrowed(network, carry, part, grid, grids, steps)
         levels = Levels(
             network,
@@ -284,8 +283,7 @@ def run_level(
         hidden = masked(padded[0], weights.state_mask)
         kernel = ops.cast(weights.recurrent_kernel, hidden.dtype)
         terms.append(causal_convolution(hidden, kernel, dilation, widths[0], needed))
-        # The gate reads all of the state one dilation back, whatever the number of taps: c_{t-d} of
-        # equation 11.
+        # The gate reads the state one dilation back, whatever the number of taps: c_{t-d}.
         shifted = tuple(
             delay(tensor, width, dilation, needed)
             for tensor, width in zip(padded, widths, strict=True)
