@@ -34,6 +34,7 @@ def ascend(
     """
 
     def run_period(turn: Number, state: State) -> State:
+        # `turn` may be traced; the place is a Python integer, so that what differs is constant.
         begin = first + turn * period
         for place in range(period):
             state = advance(state, begin + place, (first + place) % period)

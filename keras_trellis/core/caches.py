@@ -18,6 +18,7 @@ from keras_trellis.types import Cache, State, Tensor
 
 def order(network: Network) -> list[int]:
     """Returns the levels in the order of `Cache.levels`, by their place in the dilation cycle."""
+    # Levels of one dilation stand together: the engine takes them as one `[B, levels, W, units]`.
     cycle = len(network.cycle)
     levels = range(network.depth)
     return sorted(levels, key=lambda level: level % cycle)
@@ -41,6 +42,7 @@ def begin(network: Network, inputs: int, state: State) -> Cache:
     """
     return Cache(
         inputs=zeros(state[0], network.input_width, inputs),
+        # As `Network.left`: before the first step every level has the initial state.
         levels=tuple(map(repeated, state, network.cached_steps)),
         state=state,
         steps=ops.zeros_like(state[0][:, 0], "int32"),
@@ -98,6 +100,8 @@ def finish_chunk(
         state: the top level's state at the last valid step, each `[B, units]`.
         levels: those of the next cache.
     """
+    # A masked step repeats the output before it. Before the first valid one that is zero, as
+    # Keras's recurrent layers have it, and not the initial h.
     seen = ops.expand_dims(cache.steps > 0, -1)
     before = where(seen, cache.state[0], 0)
     hidden = masks.unpack(hidden, plan, before)

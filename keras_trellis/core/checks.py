@@ -73,6 +73,7 @@ def with_shape(name: str, tensor: Any, wanted: Sizes, expected: str) -> Tensor:
     tensor = with_known_shape(name, tensor, wanted, expected)
     static = static_sizes(wanted)
     shape = backend.static_shape(tensor)
+    # What is known has been checked above; only the rest costs an operation in the graph.
     is_static = all(size is None or isinstance(size, int) for size in wanted)
     if is_static and shape is not None and None not in _needed(shape, static):
         return tensor

@@ -88,6 +88,7 @@ def delay(padded: Tensor, width: int, steps: int, needed: Steps = ALL) -> Tensor
     Returns:
         `[B, T', C]`; at step t the value of step t - steps.
     """
+    # Cut to T steps first: `needed` counts the places of the sequence, not those of its past.
     return take_steps(backend.crop(padded, width - steps, steps), needed)
 
 
@@ -106,6 +107,7 @@ def join_taps(
     Returns:
         `[B, T', k * C]`.
     """
+    # The oldest first, as in the kernel: tap k - 1 has no delay.
     delays = [tap * dilation for tap in reversed(range(taps))]
     if needed is not ALL and backend.NAME == "torch":
         # Each slice would be an operation, and its gradient a sequence of its own.
@@ -157,5 +159,6 @@ def causal_convolution(
     Returns:
         `[B, T', output channels]`.
     """
+    # Both stand tap after tap: the channels of `taps` and the rows of the kernel `[k * C, C']`.
     taps = join_taps(padded, width, kernel.shape[0], dilation, needed)
     return multiply(taps, rows(kernel))

@@ -56,6 +56,7 @@ class Solver(NamedTuple):
 
     def reachable(self, sequences: Tensor) -> float:
         """Returns the tolerance, where rounding does not set a larger one."""
+        # Rounding in f alone leaves about so much: below it no step would ever count as solved.
         dtype = keras.backend.standardize_dtype(sequences.dtype)
         return max(self.tolerance, 4 * _EPSILON[dtype])
 
@@ -146,6 +147,7 @@ def settle(
         )
         outputs = last_steps(masks.unpack(hidden, plan), num_outputs)
         return outputs, last, _at_once(outputs)
+    # As for a network of finite depth: zeros left of the input, the initial state left of levels.
     left = zeros(inputs, network.input_width, inputs.shape[-1])
     pasts = []
     for phase in range(network.depth):
@@ -187,6 +189,7 @@ def stream(
     pasts = [caches.level_past(network, cache, phase) for phase in phases]
     turn = method.begin(network, weights, inputs, cache.inputs, pasts, solver)
     top, _ = _solve(network, turn, inputs, plan, solver)
+    # The solver returns the top of a turn alone: the levels below it run once more.
     levels = _next_levels(network, turn, pasts, top, plan)
     last = masks.last_valid(top, plan, cache.state)
     return caches.finish_chunk(network, inputs, cache, plan, top[0], last, levels)
@@ -232,6 +235,7 @@ def _solve(
     states = network.gate.states
 
     def run(joined: Tensor, parameters: Any) -> Tensor:
+        # To the solver h and c are one vector, of which it takes residuals and extrapolations.
         state = tuple(ops.split(joined, states, axis=-1))
         for phase in range(network.depth):
             state = turn.run_level(parameters, phase, state)
@@ -243,6 +247,7 @@ def _solve(
         solved = ops.logical_not(masks.steps_until(plan.count, steps))
     joined, convergence = turn.fixed_point(
         run,
+        # From zeros, as a network of finite depth begins below level 0.
         zeros(inputs, steps, states * network.units),
         turn.parameters,
         tolerance=solver.reachable(inputs),

@@ -181,6 +181,7 @@ def _observe(loop: _Loop, after: Tensor, tolerance: float, reverse: bool) -> _Lo
     open_before = ops.logical_not(before.converged)
     # Where the residual is not a number, the step is open.
     still_open = open_before & ops.logical_not(residual <= tolerance)
+    # A step is solved only with all those that it depends on: while one of them moves, so may it.
     open_so_far = _running_sum(ops.cast(still_open, "int32"), reverse)
     return _Loop(
         iterate=loop.iterate,
@@ -207,6 +208,7 @@ def _extrapolate(loop: _Loop, reverse: bool) -> Tensor:
         products = at_least_float32(left) * at_least_float32(right)
         return _running_sum(ops.sum(products, axis=-1), reverse)
 
+    # The normal equations of each step's least squares, `[B, T, n, n + 1]`.
     columns = (*loop.error_changes, loop.error)
     gram = []
     for left in loop.error_changes:
@@ -251,6 +253,7 @@ def _solve_positive(system: Tensor) -> Tensor:
 def _residual(error: Tensor, after: Tensor, reverse: bool) -> Tensor:
     error = ops.sqrt(_running_sum(_squares(error), reverse))
     after = ops.sqrt(_running_sum(_squares(after), reverse))
+    # Not 0 / 0 where all is zero so far.
     is_exact = ops.equal(error, 0)
     return ops.where(is_exact, error, error / after)
 

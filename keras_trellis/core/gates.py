@@ -48,10 +48,13 @@ class LSTMGate(Gate):
     def step(self, blocks: Sequence[Tensor], shifted_state: State) -> State:
         """Returns (h, c)."""
         write, keep, candidate, read = blocks
+        # h of the level below is in the blocks already, by the taps. Equation 11 reads its c, one
+        # dilation back: so c runs along a diagonal, through one gate a level.
         _, cell = shifted_state
         retained = self.recurrent_activation(keep) * cell
         written = self.recurrent_activation(write) * self._proposed(candidate)
         cell = retained + written
+        # Equation 12.
         return self.recurrent_activation(read) * self.activation(cell), cell
 
     def _proposed(self, candidate: Tensor) -> Tensor:
@@ -80,6 +83,8 @@ class GRUGate(Gate):
         (hidden,) = shifted_state
         update = self.recurrent_activation(update)
         reset = self.recurrent_activation(reset)
+        # The reset follows the product, so that all four blocks are of one product. A GRU that
+        # resets h before it would need a second one, after r.
         candidate = self.activation(direct + reset * gated)
         return (update * hidden + (1 - update) * candidate,)
 
@@ -131,6 +136,7 @@ class IRCGRUGate(Gate):
         keep, reset, candidate = blocks
         (hidden,) = shifted_state
         keep = self.recurrent_activation(keep)
+        # The reset scales what is written, not what the product reads: one product, as for a GRU.
         written = self.recurrent_activation(reset) * self.activation(candidate)
         return (keep * hidden + (1 - keep) * written,)
 
@@ -188,6 +194,7 @@ class FastGRNNGate(Gate):
         keep, candidate = blocks
         (hidden,) = shifted_state
         keep = self.recurrent_activation(keep)
+        # With beta = 1 and kappa = 0 a convex combination, as in a GRU.
         written = self.beta * (1 - keep) + self.kappa
         return (keep * hidden + written * self.activation(candidate),)
 
@@ -239,6 +246,7 @@ def get(
     """
     given = {"activation": activation, "recurrent_activation": recurrent_activation}
     given = {name: value for name, value in given.items() if value != OWN}
+    # Whoever names a gate may choose its activations; a gate that is made keeps its own.
     gate = identifier
     if isinstance(identifier, dict):
         gate = keras.saving.deserialize_keras_object(identifier)

@@ -60,8 +60,10 @@ def inject(
     width = network.input_width
     if _shares_taps(network, sequences, past, needed):
         products = _tap_products(weights, sequences, past)
+        # To the present tap alone: it is the only one without a delay, so no step lacks the bias.
         products[-1] = biased(products[-1])
         before = None if past is None else width
+        # A tuple: the engine's `run` remembers what it compiled by these arguments.
         sums = run(_sum_taps, tuple(needed), before)(products)
         return dict(zip(needed, sums, strict=True))
     if past is None:
@@ -92,6 +94,8 @@ def _shares_taps(
     if past is not None:
         is_known = isinstance(steps, int) and steps > 0  # JAX exports with symbols
         read = 1 + network.input_width / steps if is_known else math.inf
+    # A product for each dilation costs their number * channels. The shared one costs read *
+    # channels, and its sums their number * added.
     added = _ADDED_CHANNELS if network.input_taps > 1 else 0
     return len(needed) * (channels - added) > read * channels
 
@@ -107,6 +111,7 @@ def _tap_products(
         each `[B, W + T, blocks * units]`, of the past too if there is one.
     """
     taps, channels, after = weights.kernel.shape
+    # Taps side by side among the outputs. For the hidden product they stand among the inputs.
     kernel = ops.transpose(weights.kernel, [1, 0, 2])
     kernel = ops.reshape(kernel, [channels, taps * after])
     read = sequences if past is None else pad_left(past, sequences)
@@ -136,5 +141,6 @@ def _sum_taps(
 def _delay(width: int | None, product: Tensor, lag: int) -> Tensor:
     if width is not None:
         return delay(product, width, lag)
+    # Zeros before the products are the products of zeros before the input.
     padded = ops.pad(product, [[0, 0], [lag, 0], [0, 0]])
     return padded[:, : time_steps(product)]

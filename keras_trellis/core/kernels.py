@@ -127,6 +127,7 @@ def weight_normalized(kernel: Tensor, scale: Tensor) -> Tensor:
     """
     squared = _squared_norm(kernel)
     filled = ops.not_equal(squared, 0)
+    # Replaced before and after: the gradient of rsqrt at 0 is infinite, and times 0 it is NaN.
     positive = where(filled, squared, 1)
     inverse = ops.rsqrt(positive)
     inverse = where(filled, inverse, 0)
@@ -159,6 +160,7 @@ def expand_group_input(kernel: Tensor, blocks: int, groups: int) -> Tensor:
         `[1, p, blocks * units]`, zero for the groups 2 to G.
     """
     _, inputs, channels = kernel.shape
+    # Each gate block has the channels of all groups, so zeros follow the first group in each block.
     first = ops.reshape(kernel, [inputs, blocks, 1, -1])
     everywhere = ops.pad(first, [[0, 0], [0, 0], [0, groups - 1], [0, 0]])
     return ops.reshape(everywhere, [1, inputs, groups * channels])
@@ -192,6 +194,7 @@ class MatrixForm(NamedTuple):
             return ops.reshape(matrix, self.shape)
         _, inputs, channels = self.shape
         width = channels // self.blocks
+        # By group twice: the one that is read and, within each block, the one that is written.
         shape = [-1, self.groups, inputs, self.blocks, self.groups, width]
         taps = ops.reshape(matrix, shape)
         past = taps[:-1]
@@ -249,10 +252,13 @@ def expand_group_hidden(kernel: Tensor, blocks: int, groups: int) -> Tensor:
     kernel = ops.concatenate([kernel, none], axis=0)
     taps = ops.reshape(kernel, [-1, groups, inputs, blocks, 1, width])
     past = taps.shape[0] - 1
+    # Theorem 1's two taps, by group read and group written: B_l on the diagonal, and beside it A_l,
+    # by which group g + 1 reads group g at its own step.
     within = np.eye(groups)
     across = np.eye(groups, k=1)
     places = np.stack([within] * past + [across])
     places = places.reshape([-1, groups, 1, 1, groups, 1])
+    # `taps` spreads over the groups that are written, and each block stays at its place alone.
     dense = taps * ops.convert_to_tensor(places, kernel.dtype)
     shape = [-1, groups * inputs, groups * channels]
     return ops.reshape(dense, shape)

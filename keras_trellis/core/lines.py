@@ -45,6 +45,8 @@ class Line(NamedTuple):
         Args:
             steps: the number of time steps of the chunk.
         """
+        # The output that begins at step s of the chunk reads delay - s steps before the chunk; what
+        # is not before it is read of the chunk itself.
         begins = range(0, steps, self.stride)
         read = {delay - begin for delay in self.delays for begin in begins}
         return tuple(sorted((place for place in read if place > 0), reverse=True))
@@ -66,6 +68,7 @@ def read(
     """
     steps = pushed.shape[1]
     place_by_delay = {place: number for number, place in enumerate(line.places(steps))}
+    # Numbered as if the entries that are read and then the chunk stood in one row.
     count = len(place_by_delay)
     places = [
         place_by_delay[delay - begin] if begin < delay else count + begin - delay
@@ -73,6 +76,7 @@ def read(
         for begin in range(0, steps, line.stride)
         for delay in delays
     ]
+    # A single step with positive delays reads nothing of itself: nothing is joined.
     if max(places) < count:
         return take(past, places)
     return take(backend.join([past, pushed], axis=1), places)
@@ -82,6 +86,7 @@ def take(past: Tensor, places: Sequence[int]) -> Tensor:
     """Returns the entries `[B, K, ...]` at some places, in their order."""
     first = places[0]
     end = first + len(places)
+    # A run of entries is a slice, or all there is. A gather would copy entry by entry.
     if list(places) == list(range(first, end)):
         return past if len(places) == past.shape[1] else past[:, first:end]
     return ops.take(past, ops.convert_to_tensor(places, "int32"), axis=1)

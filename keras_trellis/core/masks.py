@@ -118,7 +118,9 @@ def packing(mask: Tensor | None, *, right: bool = False) -> Packing | None:
     else:
         after = where(valid > 0, seen, ops.expand_dims(count, 1) + skipped)
         seen_packed = seen
+    # `after` says where a step goes, counted from 1; a gather needs which step a place takes.
     order = backend.inverse_permutation(after - 1)
+    # seen + skipped is the step, counted from 1: a masked one becomes 0, which reads zeros.
     source = backend.gather_steps(valid * (seen + skipped), order)
     return Packing(source, seen_packed, count)
 
@@ -132,6 +134,7 @@ def planned(
         the plan, and for steps that are packed to the right numbers above 0 where they are valid,
         int32 `[B, T]`; else None.
     """
+    # Grids count from the last step: all rows must end there.
     right = any(part.after != WHOLE for part in parts)
     plan = packing(mask, right=right)
     return plan, plan.source if plan and right else None
@@ -187,6 +190,7 @@ def unpack(
     """
     if plan is None:
         return sequences
+    # Place 0 is `before`, for the steps that have seen no valid one.
     return backend.gather_steps(_prepend(before, sequences), plan.seen)
 
 
@@ -203,6 +207,7 @@ def unpack_last(
     if plan is None or count is None:
         return last_steps(unpack(sequences, plan), count)
     seen = last_steps(plan.seen, count)
+    # Places count all steps of a row, and only its last ones are here; 0 still means `before`.
     missing = time_steps(plan.seen) - time_steps(sequences)
     places = where(seen > 0, seen - missing, 0)
     return unpack(sequences, plan._replace(seen=places))
@@ -226,6 +231,7 @@ def last_valid(state: State, plan: Packing | None, before: State = ()) -> State:
             if not (isinstance(steps, int) and steps):  # there may be none
                 tensor = _prepend(first, tensor[:, -1:])
             return tensor[:, -1]
+        # Gathered and not sliced: each row ends at a step of its own, or at `before`, place 0.
         padded = _prepend(first, tensor)
         return backend.gather_steps(padded, plan.count[:, None])[:, 0]
 
@@ -245,6 +251,7 @@ def last_valid_steps(padded: Tensor, width: int, plan: Packing | None) -> Tensor
     """
     if plan is None:
         return last_steps(padded, width)
+    # Past and valid steps end at width + count in each row, and begin so many before it.
     first = ops.expand_dims(plan.count, 1)
     places = first + ops.arange(width, dtype="int32")
     return backend.gather_steps(padded, places)

@@ -106,6 +106,7 @@ class Network:
 
         The taps read h, the first tensor; the gate reads all of them, one dilation back.
         """
+        # With one tap the product reads no past, but a gate may still shift h.
         taps = max(self.kernel_size - 1, 1) if state == 0 else 1
         return taps * self.dilation(level)
 
@@ -129,6 +130,8 @@ class Network:
             stops: after how many levels h is collected.
             num_outputs: how many of the last outputs are needed; all unless it is an integer.
         """
+        # A segment ends after each level in which a group has yet to begin: between segments the
+        # engine sets such groups to zero.
         parts = schedule.segments(
             [self.dilation(index) for index in range(self.depth)],
             max(self.kernel_size - 1, 1),
@@ -147,6 +150,7 @@ class Network:
     def injected_grids(self, parts: Sequence[Segment]) -> dict[int, Grid]:
         """Returns for each dilation the finest grid on which the input joins levels."""
         grids = {}
+        # From the top down, so that the lowest segment has the last word: its grid is the finest.
         for part in reversed(parts):
             for dilation in self.injected(range(part.first, part.last)):
                 grids[dilation] = part.after
@@ -164,6 +168,7 @@ class Network:
             widths: how many steps of each tensor of the state.
             below: the state of the level below.
         """
+        # The initial state is the past of every level, at every step before the first one.
         if initial:
             return tuple(map(repeated, initial, widths))
         return tuple(zeros(below[0], width, self.units) for width in widths)
@@ -177,6 +182,7 @@ class Network:
         if self.staggered == 1:
             return state
         group = np.arange(self.units, dtype="int32") // (self.units // self.staggered)
+        # Compared and not sliced: in a loop over levels `level` is a tensor.
         begun = ops.less_equal(group, level)
         return tuple(where(begun, tensor, 0) for tensor in state)
 
@@ -276,6 +282,7 @@ def activate(gate: Gate, total: Tensor, shifted: State) -> State:
     Returns:
         the gate's states, each `[..., units]`.
     """
+    # In half precision each operation of the gate would round c; so only the end of a level does.
     exact = at_least_float32(total)
     units = exact.shape[-1] // gate.blocks
     blocks = backend.split(exact, [units] * gate.blocks)
@@ -313,6 +320,7 @@ def receptive_field(
     turns, rest = divmod(depth, len(cycle))
     total = turns * sum(cycle) + sum(cycle[:rest])
     if kernel_size == 1:
+        # What the gate of level 0 shifts is zero.
         return 1 + total - cycle[0]
     return 1 + (kernel_size - 1) * total
 

@@ -40,5 +40,6 @@ def run(
     if mask is not None:
         mask = ops.pad(mask, [[0, 0], [0, missing]])
     outputs, after = loop(sequences, state, mask)
+    # The step that was put in is a row of zeros, which would still change the state.
     pairs = zip(state, after, strict=True)
     return outputs[:, :time], tuple(ops.where(is_empty, *pair) for pair in pairs)

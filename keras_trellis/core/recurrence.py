@@ -165,6 +165,7 @@ def _in_blocks(
         shape = [-1, size, *tensor.shape[1:]]
         blocks.append(ops.reshape(tensor[:whole], shape))
     rest = tuple(tensor[whole:] for tensor in inputs)
+    # Kept for the gradient is the state before each block; its steps are run again there.
     state, outputs = backend.scan(keras.remat(run), state, tuple(blocks))
     state, last = run(state, rest)
     shape = [whole, *outputs.shape[2:]]

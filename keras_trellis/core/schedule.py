@@ -55,6 +55,7 @@ class Grid(NamedTuple):
     def size(self, steps: Number) -> Number:
         """Returns how many steps it has in a sequence of T; T is an integer or a scalar."""
         if not self.stride:
+            # One step, but none of an empty sequence.
             return _minimum(1, steps)
         reach = steps - 1
         if self.reach is not None:
@@ -71,6 +72,8 @@ class Grid(NamedTuple):
         """
         if not taps:
             return self
+        # It must meet each step and, dilations before it, those that it reads. For the last step
+        # alone, stride 0, this is the dilation.
         stride = math.gcd(self.stride, dilation)
         if self.reach is None:
             return Grid(None, stride)
@@ -114,6 +117,7 @@ def cut(before: Grid, after: Grid, steps: Number) -> Steps:
     """
     if before == after:
         return ALL
+    # Both end with the last step, wherever the sequence begins: so places are counted from the end.
     every = after.stride // before.stride if after.stride else 1
     reach = (after.size(steps) - 1) * every
     return Steps(before.size(steps) - 1 - reach, every)
@@ -166,6 +170,7 @@ def segments(
     inside = [stop for stop in stops if stop < depth]
     needed = 0
     if num_outputs is not None:
+        # The steps that these outputs depend on: no level reads beyond them.
         needed = max(num_outputs, 1) + reach * sum(dilations)
     width = needed if steps is None else min(needed, steps)
     parts = min(max(width * units // _STEP_UNITS_A_PART, 1), _MOST_PARTS)
@@ -176,6 +181,7 @@ def segments(
     grid = grids[0]
     for level in range(depth):
         if grids[level].stride != grids[level + 1].stride:
+            # The level that leaves its grid is a segment alone: levels of one loop share a grid.
             if level > first:
                 yield Segment(first, level, grid, grid)
             above = level + 1
@@ -188,6 +194,7 @@ def segments(
         if level > first and (narrower or level in inside):
             yield Segment(first, level, grid, grid)
             first = level
+            # A stop alone cuts the levels and leaves the steps as they are.
             grid = grids[level] if narrower else grid
     if first < depth:
         yield Segment(first, depth, grid, grid)
@@ -216,6 +223,7 @@ def _needed(
     if not only_last:
         top = top._replace(stride=1)
     grids = [top]
+    # From the top down: what a level reads is what the one below it must compute.
     for dilation in reversed(dilations):
         grids.append(grids[-1].read(reach, dilation, steps))
     return grids[::-1]

@@ -83,6 +83,7 @@ def run(
         step = _skipping(step)
         further = [_valid(sequences, time, plan)]
     inputs = swapped(sequences)
+    # A layer's products by what it reads at its own steps are made for all steps before its loop.
     read: State = (inputs,)
     outputs = []
     states = []
@@ -90,6 +91,8 @@ def run(
         now = (_entering(layer, read), *further)
         recurrent = Recurrent((layer.recurrent_kernel,), mask=layer.recurrent_mask)
         hidden, state = recur(step, recurrent, now, state)
+        # The next layer reads this one at its own step: settled by now, layer by layer. This is the
+        # present tap of Theorem 1.
         read = (hidden, inputs)
         outputs.append(hidden[:time] if may_be_empty else hidden)
         states.append(state)
@@ -158,6 +161,7 @@ def _groups(network: Network, weights: Weights) -> list[Layer]:
         # What each reads of the group before it and, where it does, of the input.
         below = [hidden[groups + group - 1]] if group else []
         kernels = (*below, *entering[group : group + 1])
+        # That of the group before, and none for the first; the input is masked already.
         read_masks = (*drops[group - 1 : group], None)[: len(kernels)]
         layers.append(
             Layer(kernels, hidden[group], biases[group], read_masks, drops[group])
@@ -169,6 +173,7 @@ def _by_group(network: Network, tensor: Tensor, groups: int) -> list[Tensor]:
     """Cuts `[..., blocks * channels]`, where the channels of a block are those of all groups."""
     *before, channels = tensor.shape
     blocks = network.gate.blocks
+    # Groups stand within each block, so a group's channels are not one slice.
     cut = ops.reshape(tensor, [*before, blocks, groups, channels // blocks // groups])
     shape = [*before, channels // groups]
     return [ops.reshape(part, shape) for part in ops.unstack(cut, axis=-2)]
@@ -210,6 +215,7 @@ def _skipping(step: Step) -> Step:
     def skip(reads: Reads, now: State, state: State) -> tuple[Tensor, State]:
         valid = now[-1]
         hidden, after = step(reads, now[:-1], state)
+        # The output may be anything: skipped steps come last, and no valid one reads them.
         pairs = zip(after, state, strict=True)
         state = tuple(ops.where(valid, *pair) for pair in pairs)
         return hidden, state

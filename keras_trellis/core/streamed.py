@@ -38,6 +38,7 @@ def lines(
         made[_INPUTS] = Line((channels,), tuple(sorted(read_at)), dtype)
     for level in range(0 if history else 1, network.depth):
         dilation = network.dilation(level)
+        # One delay at least, for the gate: it shifts h where there is a single tap, too.
         taps = range(1, max(network.kernel_size, 2))
         hidden, *others = names(network, level)
         delays = tuple(tap * dilation for tap in taps)
@@ -75,6 +76,8 @@ def advance(
     kernel = ops.cast(weights.recurrent_kernel, inputs.dtype)
     past_taps = _past_taps(network.kernel_size)
     products = {}
+    # The past taps of a single step are known before its first level runs. In a longer chunk a
+    # level reads what the level below makes of the chunk.
     if steps == 1 and past_taps:
         products = _past_products(network, kernel, weights.state_mask, past)
     pushed = {_INPUTS: inputs} if _INPUTS in table else {}
@@ -84,8 +87,10 @@ def advance(
         terms = []
         if level % network.inject_every == 0:
             terms.append(addends[dilation])
+        # The injected input has the bias in it.
         elif weights.bias is not None:
             terms.append(weights.bias)
+        # Without a line all below is zero, and so it is when it is delayed.
         shifted = state
         below = names(network, level)
         if below[0] in table:
@@ -141,6 +146,7 @@ def _inject(
     entries = read(table[_INPUTS], before, inputs, windows)
     sizes = [inputs.shape[1]] * len(dilations)
     products = _product(kernel, entries, sum(sizes))
+    # A single step stands beside all dilations by itself.
     if sizes[0] > 1:
         present = backend.join([present] * len(dilations), axis=1)
     by_dilation = backend.split(products + present, sizes, axis=1)

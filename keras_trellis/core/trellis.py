@@ -81,6 +81,7 @@ def _begin(
     initial: State | None,
     needed: Mapping[int, Steps],
 ) -> Carry:
+    # x~ of the paper: levels of one dilation share it, so it is convolved before all of them.
     addends = inject(network, weights, inputs, None, needed)
     return Carry((), addends, initial or (), weights)
 
@@ -89,6 +90,7 @@ def _climb(levels: Levels, carry: Carry, recompute: bool = False) -> Carry:
     part = levels.part
     advance = functools.partial(_advance, levels, carry)
     state, first = carry.state, part.first
+    # Level 0 reads zeros where no state stands to its left: it has no product at all.
     if not first and not carry.initial:
         state = advance((), 0, 0)
         first = 1
@@ -105,12 +107,15 @@ def _advance(
     network = levels.network
     stride = levels.part.before.stride
     if state:
+        # Whole steps of the grid: its stride divides the dilation of every level that reads it.
         widths = [width // stride for width in network.widths(phase)]
         state = tuple(map(pad_left, network.left(carry.initial, widths, state), state))
     run = functools.partial(
         run_level, network, phase=phase, stride=stride, needed=levels.reached
     )
     state = backend.saving_products(run)(carry.weights, carry.addends, state)
+    # Packed to the right, masked steps stand before the valid ones: to the next level they must
+    # look like what stands to the left of a sequence.
     return masks.held(levels.valid, carry.initial, network.begun(state, level))
 
 
@@ -155,12 +160,14 @@ def trellis(
     grids = network.injected_grids(parts)
     needed = {dilation: cut(WHOLE, grid, steps) for dilation, grid in grids.items()}
     carry = method.begin(network, weights, inputs, initial, needed)
+    # Below level 0 all is zero but masked steps that come first, which hold the initial state.
     grid = parts[0].before
     state = network.bottom(inputs, grid.size(steps))
     state = masks.held(masks.valid_on(valid, grid, steps), initial, state)
     carry = carry._replace(state=state)
     collected = []
     for part in parts:
+        # Before the segment is climbed: what none of its levels reads is not carried through it.
         carry = _narrowed(network, carry, part, grid, grids, steps)
         levels = Levels(
             network,
@@ -230,9 +237,11 @@ def stream(
     state = network.bottom(inputs, time_steps(inputs))
     pasts: list[State] = []
     for level in range(network.depth):
+        # What a level keeps is the state below it, not its own: taps and gate read nothing else.
         left = caches.level_past(network, cache, level)
         padded = list(map(pad_left, left, state))
         pasts.append(masks.last_valid_pasts(padded, network.widths(level), plan))
+        # Packed, the valid steps come first: those behind them are computed, and read by none.
         state = run_level(network, weights, addends, padded, level)
         state = network.begun(state, level)
     last = masks.last_valid(state, plan, cache.state)
@@ -261,6 +270,7 @@ def run_level(
         stride: how many time steps lie between two steps of `padded`.
         needed: the steps of `padded` to compute.
     """
+    # The pre-activations z: the injected input x~, the bias, and the taps of h times W^z.
     terms = []
     if phase % network.inject_every == 0:
         terms.append(addends[network.dilation(phase)])
@@ -269,14 +279,17 @@ def run_level(
     if padded:
         dilation = network.dilation(phase) // stride
         widths = [width // stride for width in network.widths(phase)]
+        # Dropout touches what the product reads; the gate shifts the state as it is.
         hidden = masked(padded[0], weights.state_mask)
         kernel = ops.cast(weights.recurrent_kernel, hidden.dtype)
         terms.append(causal_convolution(hidden, kernel, dilation, widths[0], needed))
+        # The gate reads the state one dilation back, whatever the number of taps: c_{t-d}.
         shifted = tuple(
             delay(tensor, width, dilation, needed)
             for tensor, width in zip(padded, widths, strict=True)
         )
     total = functools.reduce(operator.add, terms)
     if not padded:
+        # Level 0, which the input always enters: `total` has all steps and rows.
         shifted = network.bottom(total, time_steps(total))
     return activate(network.gate, total, shifted)

@@ -72,6 +72,7 @@ def inject(
         biased=lambda injected: injected if bias is None else add(injected, bias),
         run=run,
     )
+    # Elsewhere the injected input has the bias in it.
     if bias is not None and network.inject_every > 1:
         addends[0] = bias
     return addends
@@ -103,5 +104,6 @@ def addend(network: Network, addends: Addends, phase: int) -> Tensor:
         return addends[network.dilation(phase)]
     if 0 in addends:
         return addends[0]
+    # Zeros that broadcast: a level that adds nothing is still one turn of the same loop.
     injected, *_ = addends.values()
     return tf.zeros([network.channels], injected.dtype)

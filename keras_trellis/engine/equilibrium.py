@@ -33,6 +33,7 @@ def _begin(
     def run_level(parameters: Any, phase: int, state: State) -> State:
         pasts, addends, kernel = parameters
         reach = Reach(network.kernel_size, network.dilation(phase))
+        # The kernel comes in among the parameters: in training these alone have a gradient.
         here = hidden._replace(kernel=kernel)
         run = level(network.gate, reach, here, training=training)
         addend = convolution.addend(network, addends, phase)

@@ -55,6 +55,8 @@ def fixed_point(
         state, convergence = find(lambda z: function(z, nest), guess, solved=solved)
 
         def gradient(upstream: Tensor, *_: Tensor) -> Any:
+            # One application of f is taped, once: each product with its Jacobian is a pass back
+            # over it.
             with tf.GradientTape(persistent=True) as tape:
                 tape.watch((state, flat))
                 after = function(state, nest)
@@ -62,6 +64,7 @@ def fixed_point(
             def pull_back(u: Tensor) -> Tensor:
                 return upstream + tape.gradient(after, state, output_gradients=u)
 
+            # The Jacobian transposed: in it a step depends on itself and on those after it.
             u, _ = find(pull_back, upstream, reverse=True)
             # A derivative of it would miss that z, a constant here, depends on a.
             message = "The equilibrium has first gradients."

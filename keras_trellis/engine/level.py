@@ -62,9 +62,12 @@ def hidden_kernel(weights: Weights, training: bool) -> HiddenKernel:
     kernel = weights.recurrent_kernel
     dtype = weights.kernel.dtype
     rounded: tuple[Tensor, ...] = ()
+    # One kernel for all levels, and no gradient to sum: the compute dtype is enough.
     if not training:
         kernel = tf.cast(kernel, dtype)
     elif kernel.dtype != dtype:
+        # Levels multiply by this copy, and give their gradients to the kernel itself: so a sum over
+        # the depth is made in the variable's dtype.
         matrix = rows(tf.cast(kernel, dtype))
         rounded = (tf.stop_gradient(matrix),)
     return HiddenKernel(kernel, rounded, weights.state_mask)
@@ -142,6 +145,7 @@ def _trained(gate: Gate, reach: Reach, hidden: HiddenKernel) -> Callable[..., An
         def gradient(*upstream: Tensor) -> Any:
             activate_gradient = run(_activate_gradient, gate, reach)
             by_total, by_shifted = activate_gradient(total, past, state, upstream)
+            # Beyond these steps all taps were zero, and nothing was multiplied.
             by_products = by_total[:, : reach.steps]
             by_taps = multiply(by_products, matrix, transpose=True)
             # Later than it could be: less memory.
@@ -154,9 +158,11 @@ def _trained(gate: Gate, reach: Reach, hidden: HiddenKernel) -> Callable[..., An
             by_kernel = tf.matmul(rows(taps), rows(by_products), transpose_a=True)
             by_kernel = tf.cast(by_kernel, kernel.dtype)
             by_kernel = tf.reshape(by_kernel, kernel.shape)
+            # A bias alone was added at every step, so its gradient is a sum over them.
             by_addend = by_total
             if not has_steps:
                 by_addend = sum_steps(by_total)
+            # As the arguments of `apply` stand when they are flat.
             gradients = (by_kernel, *by_past, *by_state, by_addend)
             if hidden.rounded:
                 return tuple(map(_without_gradient, gradients))
@@ -176,6 +182,7 @@ def _total(
         return addend + tf.zeros_like(computed[..., :1])
     products = multiply(taps, matrix)
     if reach.steps is not None:
+        # Where all taps are zero, so are the products.
         rest = time_steps(computed) - time_steps(products)
         nothing = zeros(products, rest, products.shape[-1])
         products = tf.concat([products, nothing], axis=1)
@@ -228,6 +235,7 @@ def _activate_gradient(
     upstream: State,
 ) -> tuple[Tensor, list[Tensor | None]]:
     """Returns the gradients with respect to the sum and, None where none, the shifted states."""
+    # By a tape, and not by hand: a gate of a user's own has only a `step`.
     total, shifted = _watchable((total, _shift(reach, past, state)))
     with tf.GradientTape() as tape:
         tape.watch([total, shifted])
@@ -244,6 +252,8 @@ def _read_gradient(
     by_shifted: Sequence[Tensor | None],
 ) -> list[State]:
     """Returns the gradients with respect to `past` and `state`."""
+    # Taps and shifted states are overlapping slices of the same past and state: a tape adds them
+    # up.
     past, state = _watchable((past, state))
     with tf.GradientTape() as tape:
         tape.watch([past, state])

@@ -91,8 +91,10 @@ def _run(factors: Tensor, addends: Tensor, first: Tensor) -> Tensor:
     # What is missing of the last block; tf2onnx rounds the quotient of -steps % size to zero.
     missing = (size - steps % size) % size
     paddings = [[0, missing], [0, 0], [0, 0]]
+    # What is put behind the last step is read by none before it.
     factors = _cut(tf.pad(factors, paddings), size)
     addends = _cut(tf.pad(addends, paddings), size)
+    # The loop of step 2; then every block starts where the one before it has ended.
     ends = _states(*_as_steps(factors, addends), first)
     states = _states(factors, addends, _shifted(ends, first))
     states = tf.transpose(states, [1, 0, 2, 3])

@@ -34,6 +34,7 @@ def ascend_recomputing(
         return recomputed(block, carry)
 
     carry = ascend(advance_block, carry, first=0, last=blocks, period=1)
+    # Fewer levels than a block, or none.
     remainder = functools.partial(run, first=rest, last=last)
     return recomputed(remainder, carry)
 
@@ -66,5 +67,6 @@ def recomputed(function: Callable[[Carry], Any], carry: Carry) -> Any:
     def flat_function(*flat: Tensor) -> Any:
         return function(tf.nest.pack_sequence_as(carry, flat))
 
+    # A captured tensor would get no gradient: whatever has one comes in as an argument.
     recomputed = tf.recompute_grad(flat_function)
     return recomputed(*tf.nest.flatten(carry))

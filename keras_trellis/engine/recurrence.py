@@ -126,6 +126,7 @@ def _forward(
         output, after = step(reads, now, state)
         values = [output]
         if keep:
+            # The state before the step: from it the backward pass runs the step again.
             values += [*state, *products]
         written = write_at(written, time, values)
         after = tuple(map(with_static_shape, after, state))
@@ -165,10 +166,13 @@ def _backward(
         written = write_at(written, place, values)
         return time + 1, by_state, by_vectors, written
 
+    # Vectors have few numbers, so their gradients are summed on the way; those of matrices would be
+    # a product at each step.
     nothing = tuple(map(tf.zeros_like, recurrent.vectors))
     start = (tf.constant(0), tuple(by_last), nothing, written)
     _, by_first, by_vectors, written = time_loop(steps, turn, start)
     stacked = (array.stack() for array in written)
+    # Taken in the order of `_gradient_arrays`: inputs, products, and what was multiplied.
     by_inputs = [next(stacked) if moves else None for moves in moving]
     by_products = [next(stacked) for _ in recurrent.matrices]
     by_matrices = [
@@ -235,6 +239,7 @@ def _step_gradient(
         output_gradients=by_after,
         unconnected_gradients=tf.UnconnectedGradients.ZERO,
     )
+    # What was multiplied is computed again here, and needed for the gradient of the matrices.
     values = [*by_inputs, *by_products, *multiplied]
     return values, by_state, by_vectors
 

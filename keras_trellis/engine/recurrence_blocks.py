@@ -68,6 +68,8 @@ def _in_blocks(
         def run_block(given: tuple) -> tuple[Tensor, State]:
             (matrices, vectors), state, *moved = given
             held = recurrent._replace(matrices=matrices, vectors=vectors)
+            # What has no gradient is no argument of a function that is recomputed: it stays
+            # outside.
             following = iter(moved)
             read = zip(now, moving, strict=True)
             inputs = (next(following) if moves else fixed for fixed, moves in read)

@@ -34,6 +34,7 @@ def run(
     Returns:
         the top state, each `[B, 1, units]`, and `levels` of the next cache.
     """
+    # A cache has a past below level 0 too: its first entries may be an initial state.
     table = streamed.lines(network, step.shape[-1], step.dtype.name, history=True)
     past = _read(network, cache, table)
     state, pushed = streamed.advance(network, weights, step, past, table)
@@ -51,6 +52,8 @@ def _read(
     by_tensor = [{"inputs": network.input_width}]
     by_tensor += [_ends(network, number) for number in range(len(cache.levels))]
     past: dict[str, Tensor] = {}
+    # In a tensor of the cache all lines stand end to end: an entry so many steps before the present
+    # one stands so many before the end of its line.
     for tensor, ends in zip((cache.inputs, *cache.levels), by_tensor, strict=True):
         places = {
             name: [end - place for place in table[name].places(1)]
@@ -92,9 +95,11 @@ def _push(
     for level in caches.order(network):
         end = begin + network.width(level, state)
         places += range(begin + 1, end)
+        # The new steps stand behind all that is kept, from the lowest level up.
         places.append(network.cached_steps[state] + level)
         begin = end
     pushed = tf.gather(pad_left(levels, steps), places, axis=1)
     if plan is None:
         return pushed
+    # A masked step leaves its row as it was.
     return tf.where(tf.expand_dims(plan.valid, -1), pushed, levels)

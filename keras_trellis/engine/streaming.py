@@ -142,10 +142,12 @@ def _advance(
     turn = index // cycle
     arrays = list(carry.next_pasts)
     pasts = levels.pasts[place]
+    # Gathered: in the loop over levels the turn is a tensor.
     past = tuple(tf.gather(tensor, turn, axis=1) for tensor in pasts)
     written = []
     by_state = zip(arrays[place], past, carry.state, network.widths(phase), strict=True)
     for array, left, below, width in by_state:
+        # A level keeps what stands below it; what it makes is the past of the next one.
         padded = pad_left(left, below)
         steps = masks.last_valid_steps(padded, width, levels.plan)
         written.append(array.write(turn, steps))
@@ -155,6 +157,7 @@ def _advance(
     addend = convolution.addend(network, levels.addends, phase)
     state = run_level(past, carry.state, addend)
     state = tuple(map(with_static_shape, state, carry.state))
+    # After each level, since chunks are not cut into segments.
     state = network.begun(state, index)
     return _Carry(state, arrays)
 
@@ -186,6 +189,8 @@ def _joined(arrays: Sequence[tf.TensorArray]) -> Tensor:
     """Returns an entry of `Cache.levels`, `[B, S, units]`."""
     pieces = []
     for array in arrays:
+        # `[levels, B, W, units]`: in the cache a row has one level behind another, by
+        # `caches.order`.
         piece = tf.transpose(array.stack(), [1, 0, 2, 3])
         shape = [tf.shape(piece)[0], -1, piece.shape[-1]]
         pieces.append(tf.reshape(piece, shape))

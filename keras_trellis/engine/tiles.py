@@ -137,6 +137,7 @@ def _run_tiles(
     begin = caches.begin(network, channels, before)
     results = len(stops) + network.gate.states - 1
     carry = _Carry(
+        # No tile reads these; what is carried is kept for the gradient of each tile.
         past=begin._replace(state=(), steps=()),
         outputs=[tf.TensorArray(dtype, count) for _ in range(results)],
     )
@@ -160,11 +161,14 @@ def _advance(tiles: _Tiles, carry: _Carry, index: Number, _: int) -> _Carry:
 def _run_tile(tiles: _Tiles, tile: _Tile) -> tuple[Cache, list[Tensor]]:
     """Returns what the next tile begins from, and what is written of this one."""
     network = tiles.network
+    # Rounded within the tile: so the gradients of all tiles are by the precise weights, and are
+    # summed in their dtype.
     weights = _rounded(tile.weights, tiles.weights)
     advance, carry = streaming.begin(
         network, weights, tile.chunk, tile.past, None, training=True
     )
     collected = []
+    # `begin` has run level 0.
     for first, last in itertools.pairwise([1, *tiles.stops]):
         carry = ascend(advance, carry, first=first, last=last, period=network.period)
         collected.append(carry.state[0])
@@ -202,6 +206,7 @@ def _split(sequences: Tensor, count: int, size: int) -> Tensor:
     """Returns `[B, T, p]` as `[count, B, size, p]`, with zeros at the end."""
     _, steps, channels = sequences.shape
     missing = count * size - steps
+    # Behind the last step: the network is causal, so that no step of the sequence reads them.
     padded = tf.pad(sequences, [[0, 0], [0, missing], [0, 0]])
     tiles = tf.reshape(padded, [-1, count, size, channels])
     return tf.transpose(tiles, [1, 0, 2, 3])

@@ -50,6 +50,8 @@ def run(
         what `core.trellis.trellis` returns.
     """
     recompute = recompute and training
+    # A tile keeps a cache, a block of levels the states of all steps: where T is large, that is
+    # more.
     if recompute and tiles.pay(network, sequences, num_outputs):
         return tiles.run(network, weights, sequences, initial, mask, stops, num_outputs)
     loop: Callable = ascend
@@ -102,6 +104,8 @@ def _climb(
         first += 1
     advance = functools.partial(_advance, levels, mask, training)
     carry = loop(advance, carry, first=first, last=part.last, period=network.period)
+    # Once a segment is enough: `Network.segments` ends one after each level that has groups to
+    # begin.
     state = network.begun(carry.state, part.last - 1)
     return carry._replace(state=masks.held(valid, carry.initial, state))
 
@@ -146,6 +150,7 @@ def _advance(
     state = masks.held(levels.valid, carry.initial, state)
     if reached is ALL:
         state = tuple(map(with_static_shape, state, carry.state))
+    # In the loop a gradient by what comes along is one sum. See `_begin`.
     shared = carry._replace(state=())
     # Without a gradient there are no sums, and tf2onnx would merge the copies wrongly.
     if training:

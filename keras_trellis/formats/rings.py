@@ -110,6 +110,7 @@ class Table:
         self.lines = list(lines)
         self.pushed = np.array([line.pushed for line in lines], "int32")
         self.lengths = np.array([line.length for line in lines], "int32")
+        # In the order of the lines, so that every process gives a pool the same name.
         kinds: dict[tuple[Any, ...], list[int]] = {}
         for number, line in enumerate(lines):
             kinds.setdefault((line.shape, line.dtype), []).append(number)
@@ -124,7 +125,10 @@ class Table:
         base = 0
         for number in numbers:
             line = self.lines[number]
+            # A line goes on at its oldest entry, and so the newest stands just before that place.
             read += [(number, base, -place) for place in line.places]
+            # Entries that are not kept count too: the others stand where single steps would have
+            # put them.
             last = range(line.pushed - line.kept, line.pushed)
             written += [(number, base, offset) for offset in last]
             base += line.length
@@ -143,6 +147,7 @@ class Table:
             next_places: where each line goes on, `[B, lines]`.
             take: `numpy.take`, or that of another library.
         """
+        # For each entry the place of its line, `[B, entries]`: rows may stand at different places.
         begins = take(next_places, part.line, axis=1)
         # The array of a backend comes first: NumPy would take it for its own.
         return (begins + part.offset) % self.lengths[part.line] + part.base
@@ -153,6 +158,7 @@ class Table:
         base = 0
         for number in pool.lines:
             line = self.lines[number]
+            # At all places: so it does not matter where a row that begins anew goes on.
             if line.initial is not None:
                 begun[base : base + line.length] = line.initial
             base += line.length
@@ -243,9 +249,11 @@ class Rings:
         parts = [part for pool in table.pools for part in (pool.read, pool.written)]
         line, base, offset = map(np.concatenate, zip(*parts, strict=True))
         counts = [len(part.line) for part in parts]
+        # A part that is read and one that is written for each pool, as in `parts`.
         sizes = np.repeat([pool.size for pool in table.pools for _ in range(2)], counts)
         ends = np.cumsum(counts)
         self._slices = [*map(slice, ends - counts, ends)]
+        # By entry, and not by line: a step then adds and takes remainders in one call each.
         self._pushed, self._lengths = table.pushed[line], table.lengths[line]
         # Where the parts stand in their lines, and where these begin in the buffers.
         self._places = np.tile(offset % self._lengths, [rows, 1])
@@ -285,6 +293,7 @@ class Rings:
                     f"`entries` must have {name!r} of shape {expected}: this table is of another "
                     f"export, or of other rows. Received: entries of shapes {shapes}"
                 )
+            # No place twice: a line keeps at most as many new entries as it has places.
             self._buffers[pool.name][where] = entries[name]
         self._places[rows] = (self._places[rows] + self._pushed) % self._lengths
 
@@ -295,6 +304,7 @@ class Rings:
             rows: their numbers.
         """
         for pool in self.table.pools:
+            # A view by row, so that what is written reaches the buffer.
             buffer = self._buffers[pool.name].reshape(-1, pool.size, *pool.shape)
             buffer[self._numbers(rows)] = self.table.initial(pool)
 

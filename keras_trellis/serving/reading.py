@@ -91,6 +91,7 @@ class Reader:
         if ids.shape[1] == 1 and visit is None and lengths.all():
             return self.step(ids[:, 0], cache)
         log_probs = np.zeros([len(ids), self._size], np.float32)
+        # So that the last chunk is as long as the others: the export takes no other length.
         padded = np.pad(ids, [(0, 0), (0, CHUNK)])
         cache = {name: np.array(value) for name, value in cache.items()}
         for rows, begin, size in self._calls(lengths):
@@ -98,6 +99,7 @@ class Reader:
             valid = places < lengths[rows, None]
             chunk = padded[rows, begin : begin + size]
             given = {name: value[rows] for name, value in cache.items()}
+            # A step takes no mask: `_calls` gives it no row that has ended.
             if size == 1:
                 last, after = self.step(chunk[:, 0], given)
                 answer = last[:, None]
@@ -108,6 +110,8 @@ class Reader:
             if visit is not None and valid.any():
                 row, place = np.nonzero(valid)
                 visit(rows[row], place + begin, answer[valid])
+            # Rows whose last id stands in this call. An empty one has its answer at a masked place,
+            # the first: that of no text.
             ends = lengths[rows] <= begin + size
             last = np.maximum(lengths[rows] - begin - 1, 0)
             log_probs[rows[ends]] = answer[ends, last[ends]]
@@ -118,6 +122,7 @@ class Reader:
         width = max(int(lengths.max(initial=0)), 1)
         begin = 0
         while begin < width:
+            # Empty rows are read once too, for what comes after no text.
             rows = np.flatnonzero((lengths > begin) | (begin == 0))
             size = 1 if width - begin <= _STEPS and lengths[rows].all() else CHUNK
             most = self.most_rows(size)

@@ -159,10 +159,12 @@ class Row:
 
     def read(self, log_probs: np.ndarray) -> None:
         """Takes what follows each of the next ids, `[k, V]`."""
+        # What follows id i is compared with id i + 1: the first id of a text is no target.
         begin = self.place + 1
         self.place += len(log_probs)
         if self.asked.scored:
             targets = self.asked.ids[begin : self.place + 1]
+            # The last id has none behind it.
             if len(targets):
                 compared = _compared(
                     log_probs[: len(targets)], targets, self.asked.alternatives
@@ -184,13 +186,16 @@ class Row:
         ends = token_id in self._stop_ids
         is_last = len(self.written) + 1 == self._most
         added = self._tokenizer.added(self._last, token_id)
+        # A token may end within a character: its bytes wait for the next token, if one comes.
         piece = self._decoder.decode(added, final=ends or is_last)
         self._last = token_id
         text = self.text + piece
+        # Searched with what was written before: a stop text may reach over several tokens.
         begin = first_stop(text, len(self.text), self._stops) if self._stops else None
         self.text = text[:begin]
         token = Token(token_id, piece, log_prob, likeliest_ids, likeliest_log_probs)
         self.written.append(token)
+        # Last of all: once it is set, other threads read the rest. A stop goes before the length.
         if begin is not None or ends:
             self.outcome = Outcome.STOP
         elif is_last:

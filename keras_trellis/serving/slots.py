@@ -84,11 +84,13 @@ class Slots:
         """
         now = time.monotonic()
         for row in self.rows:
+            # First, so that nothing is computed for a row that nobody waits for.
             row.give_up(now)
         ended = [row for row in self.rows if row.outcome]
         self._reading = [row for row in self._reading if not row.outcome]
         self._batch.drop_ended()
         self._join()
+        # A chunk may leave a row with little to read: it joins the batch in this step already.
         by_chunks = self._read_chunks()
         self._join()
         news, by_steps, wrote = self._batch.step()
@@ -99,6 +101,7 @@ class Slots:
     def _join(self) -> None:
         """Lets rows into the batch that have little left to read."""
         # Beside others a row costs a step little.
+        # The last id counts apart: a step reads it in any case, and draws by its answer.
         most = 1 + (CHUNK if self._batch.rows else _BY_STEPS)
         joins = [row for row in self._reading if row.end - row.place <= most]
         if joins:
@@ -119,13 +122,16 @@ class Slots:
         for index, (row, count) in enumerate(zip(rows, counts, strict=True)):
             ids[index, :count] = row.asked.ids[row.place : row.place + count]
         mask = np.arange(CHUNK) < np.array(counts)[:, None]
+        # What stands behind a row's ids is masked: it leaves the row's cache as it is.
         before = _together([row.cache for row in rows])
         log_probs, cache = self._model.reader.chunk(ids, mask, before)
         for index, (row, count) in enumerate(zip(rows, counts, strict=True)):
             row.read(log_probs[index, :count])
+            # Each row takes its cache along: the next chunk may be read of other rows together.
             row.cache = {
                 name: value[index : index + 1] for name, value in cache.items()
             }
+        # Behind those that wait, so that no long text holds up another one.
         self._reading = [*self._reading[len(rows) :], *rows]
         return sum(counts)
 
@@ -155,6 +161,7 @@ class _Batch:
         ids = np.array([row.asked.ids[row.place] for row in rows], np.int32)
         self._ids = np.concatenate([self._ids, ids])
         for row in rows:
+            # The batch has it now.
             row.cache = None
         self.rows = [*self.rows, *rows]
         self._arrange()
@@ -183,6 +190,7 @@ class _Batch:
             if not row.is_read:
                 row.read(log_probs[index : index + 1])
                 read += 1
+            # Asked again: the id may have been the last one, after which this step draws.
             if not row.is_read:
                 self._ids[index] = row.asked.ids[row.place]
             elif not row.outcome:
@@ -200,9 +208,12 @@ class _Batch:
     def _write(self, writers: Sequence[int], log_probs: np.ndarray) -> None:
         """Draws a token for some of the rows."""
         if self._noise is None:
+            # The number of a draw is that of the row's steps: what is drawn depends neither on the
+            # other rows nor on when it came.
             numbers = self._cache[STEPS].astype(np.int64)
             self._noise = Noise(self._how.seed, numbers, self._vocabulary_size)
         scores = log_probs if self._addends is None else log_probs + self._addends
+        # For all rows, so that the draws of each go on with its steps; only writers use theirs.
         tokens = sampling.draw(scores, self._how, self._noise)
         own = log_probs[np.arange(len(tokens)), tokens].tolist()
         likeliest = self._likeliest(writers, log_probs)
@@ -219,6 +230,7 @@ class _Batch:
         asks = {index: count for index, count in asks.items() if count}
         if not asks:
             return {}
+        # As many for all as one row asks for at most; each takes its first ones.
         ids, values = sampling.likeliest(log_probs[[*asks]], max(asks.values()))
         rows = zip(asks.items(), ids.tolist(), values.tolist(), strict=True)
         return {
@@ -235,6 +247,7 @@ class _Batch:
             top_p=np.ones(1, np.float32),
             seed=np.zeros(1, np.int64),
         )
+        # Rows that are only read need some setting, too; nobody looks at their draws.
         how = [greedy if one is None else one.sampling for one in asked]
         if how:
             self._how = Sampling(*map(np.concatenate, zip(*how, strict=True)))

@@ -69,6 +69,7 @@ def continued(
         token = sampling.draw(scores, how, noise)
         goes_on = written.write(rows, token, log_probs, cache)
         if not goes_on.all():
+            # Noise is cut like the rest: those that go on draw what they would have drawn.
             rows, token = rows[goes_on], token[goes_on]
             noise.choose(goes_on)
             cache = {name: value[goes_on] for name, value in cache.items()}
@@ -87,6 +88,7 @@ def first_stop(text: AnyStr, searched: int, stops: Iterable[AnyStr]) -> int | No
         searched: how many of its first ones have no stop text.
         stops: the stop texts, none of them empty.
     """
+    # It may begin in what has been searched, which has all of it but its end.
     places = (text.find(stop, max(searched - len(stop) + 1, 0)) for stop in stops)
     return min((place for place in places if place >= 0), default=None)
 
@@ -114,6 +116,7 @@ class _Written:
         self._last = last.tolist()
         self._lengths = np.zeros(len(last), np.int32)
         self._stopped = np.zeros(len(last), bool)
+        # As bytes: a token may end within a character.
         self._text = [b""] * len(last)
         self._stop = [[text.encode() for text in row] for row in settings.stop]
         self._cache = {name: np.array(value) for name, value in cache.items()}
@@ -133,6 +136,7 @@ class _Written:
         self.columns.append(self._column(rows, token, log_probs))
         self._lengths[rows] += 1
         stops = np.zeros(len(rows), bool)
+        # Negative ones fill up the shorter lists: no token is equal to them.
         if self._has_stop_ids:
             stops |= (token[:, None] == self._settings.stop_ids[rows]).any(axis=1)
         for index, row in enumerate(rows.tolist()):
@@ -141,6 +145,7 @@ class _Written:
         goes_on = ~stops & (self._lengths[rows] < self._settings.max_length[rows])
         if not goes_on.all():
             for name, value in cache.items():
+                # Without the last token, which has not been read: whoever goes on sends it first.
                 self._cache[name][rows[~goes_on]] = value[~goes_on]
         return goes_on
 

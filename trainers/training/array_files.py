@@ -108,6 +108,8 @@ class RunFiles:
 
 def _write_sealed(file: IO[bytes], arrays: Mapping[str, Any]) -> None:
     """Writes arrays, and behind them the checksum of all bytes before it."""
+    # A stream that cannot seek: so the archive is written from front to back, and each byte is
+    # hashed once, in order.
     hashed = _Hashed(file)
     np.savez(hashed, **arrays)
     file.write(_SEAL + hashed.sha256.hexdigest().encode())
@@ -150,6 +152,7 @@ def load(path: epath.PathLike) -> dict[str, np.ndarray]:
         with np.load(io.BytesIO(content), allow_pickle=False) as arrays:
             return {name: arrays[name] for name in arrays.files}
     except Exception as error:  # damage can cause any error
+        # Its bytes are those that were written: the file is not what is wrong.
         if sealed:
             raise
         raise DamagedError(f"{path} cannot be read ({error!r})") from error

@@ -32,4 +32,5 @@ def as_dataset(batches: Batches) -> tf.data.Dataset:
 def _any_size(part: Any) -> tf.TensorSpec:
     """Returns the spec of a part of a batch; the last batch of an epoch may be a smaller one."""
     tensor = tf.convert_to_tensor(part)
+    # The trainer compiles its steps for the shape of the batch that it draws first.
     return tf.TensorSpec([None] * tensor.shape.rank, tensor.dtype)

@@ -131,6 +131,8 @@ class Checkpoints(RunFiles):
             whether the checkpoint was written. If not, all earlier ones stay.
         """
         self.wait()
+        # In this order: the class promises that weights come before the checkpoint that counts on
+        # them.
         return self._best_is_written(step) and self._save(step, arrays)
 
     def start_saving(self, step: int, arrays: Mapping[str, np.ndarray]) -> None:
@@ -166,6 +168,7 @@ class Checkpoints(RunFiles):
             epoch: their epoch, counted from 1; None if it is unknown.
         """
         self.wait()
+        # Set before it is written: until it is on disk, no checkpoint is written.
         self.unwritten_best = dict(arrays)
         if epoch is not None:
             self.unwritten_best["epoch"] = np.array(epoch)
@@ -212,6 +215,7 @@ class Checkpoints(RunFiles):
             self._refuse_unreadable(list(reasons.values()))
             return None
         step, _ = checkpoint
+        # Out of the way: the run will write checkpoints of these steps again.
         for later, reason in reasons.items():
             self._set_aside(self._path(later), reason)
         if damaged:
@@ -234,6 +238,7 @@ class Checkpoints(RunFiles):
         """
         damaged: dict[int, str] = {}
         others: dict[int, str] = {}
+        # From the newest down, and no further than needed: each is read as a whole.
         for step in reversed(self.steps()):
             try:
                 return (step, self._load(self._path(step))), damaged, others
@@ -249,6 +254,7 @@ class Checkpoints(RunFiles):
             for path in self.folder.iterdir()
             if _SET_ASIDE.fullmatch(path.name)
         ]
+        # A folder whose checkpoints are all unreadable is no new run: to begin there would lose it.
         if problems := reasons + sorted(names):
             raise WorkdirError(
                 f"no checkpoint in {self.folder} can be read: {'; '.join(problems)}. "
@@ -279,6 +285,7 @@ class Checkpoints(RunFiles):
         """Removes all checkpoints but those to keep, as far as the file system lets it."""
         with contextlib.suppress(*FAILURES):
             older = [step for step in self.steps() if step < (self.saved or 0)]
+            # The newest, `saved`, is one of those that are retained.
             for step in older[: len(older) - _NUM_RETAINED + 1]:
                 self._remove(self._path(step))
 

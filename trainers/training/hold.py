@@ -80,6 +80,7 @@ def held(folder: epath.Path) -> Iterator[Hold]:
 def holder(folder: epath.Path) -> str | None:
     """Returns the number of the process at work in a folder of this machine, or None."""
     try:
+        # A lock that it gets here goes with the file, at the end of the block.
         with open(os.fspath(folder / LOCK), "r+") as file:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -117,6 +118,7 @@ class _Lock:
         )
 
     def _write(self, content: str) -> None:
+        # Opened to append: what is written after the cut stands at the beginning.
         self._file.truncate(0)
         self._file.write(content)
         self._file.flush()

@@ -201,6 +201,7 @@ class _Run:
                 run_id=workdir.run.run_id,
                 check_held=workdir.check_held,
             )
+        # The state first: the records and the display go on from its step.
         self.state = self._begin(workdir)
         epoch = round(self.state.step * plan.epochs / plan.length, 4)
         changes, self.news = run_state.apply_changes(
@@ -208,6 +209,7 @@ class _Run:
         )
         if self.team.is_chief:
             self.progress = self._open_progress(workdir, changes)
+        # Until here what they announce is printed: there was no display for it to break.
         self.checkpoints.announce = self.progress.say
 
     def _begin(self, workdir: Workdir) -> RunState:
@@ -274,6 +276,7 @@ class _Run:
             self.progress.say(line)
         if state.losses:
             observe(state.losses)
+        # One iterator over all epochs; none for a run that is at its end, which reads no data.
         batches = None
         while not self._at_end() and not signals.received:
             if batches is None:
@@ -281,6 +284,7 @@ class _Run:
             self._train_epoch(batches, signals)
             if signals.received:
                 break
+            # A signal in an evaluation leaves the epoch open: the resumed run evaluates it again.
             with contextlib.suppress(stopping.StoppedError):
                 self._end_epoch(signals)
                 observe(state.losses)
@@ -296,17 +300,20 @@ class _Run:
         if state.step == start:  # else the checkpoint has the sums of the epoch so far
             state.epoch_sums = Sums()
         while state.step < end:
+            # All workers make calls of one length: their replicas sum gradients at each step.
             count = self._agree(
                 min(plan.until_due(state.step, end), self.pace), signals
             )
             if signals.received:
                 break
+            # A state is carried through one pass over the data, which may hold several epochs.
             if state.step % plan.pass_steps == 0:
                 state.begin_pass()
             self._call(batches, count)
             if state.step % plan.log_every_steps == 0:
                 self._log()
             every = plan.checkpoint_every_steps
+            # At the end of an epoch a checkpoint follows the validation.
             if every and state.step % every == 0 and state.step < end:
                 self._save()
 
@@ -325,6 +332,7 @@ class _Run:
             batches, state.carried, count, stage
         )
         columns = [values.numpy().tolist() for values in metrics.values()]
+        # Step by step, so that the error names the first one whose loss is not finite.
         for row in zip(*columns, strict=True):
             values = dict(zip(metrics, row, strict=True))
             _check_finite(values, state.step + 1)
@@ -349,6 +357,8 @@ class _Run:
             written=self.checkpoints.unwritten_best is None,
             seconds=seconds,
         )
+        # Before the checkpoint, which holds what the schedule changes: a resumed run does not
+        # change it again.
         self._follow_schedule()
         self._save()
 
@@ -356,12 +366,15 @@ class _Run:
         """Returns the validation metrics, and whether the epoch is the best; saves its weights."""
         state = self.state
         trained = self.task.model.trainable_variables
+        # Weights are validated and saved as they are evaluated: averaged, where the optimizer
+        # averages.
         with self.trainer.optimizer.evaluation_weights(trained):
             validation = self._validation(signals)
             epoch = len(state.losses) + 1
             loss = _loss(validation, epoch)
             if not math.isfinite(loss):
                 raise NonFiniteLossError(state.step, f"validation loss {loss}")
+            # Less, not equal: of equal epochs the first one stays. NaN has raised above.
             if best := loss < state.best[0]:
                 state.best = (loss, epoch)
                 self.checkpoints.save_best(state.weights(), epoch)
@@ -386,6 +399,7 @@ class _Run:
 
     def _validation(self, signals: StopSignals) -> dict[str, float]:
         """Returns the validation metrics, which the chief alone computes."""
+        # None also where a signal has cut it short; the others hear of it by `_agree`.
         validation = None
         if self.team.is_chief:
             with contextlib.suppress(stopping.StoppedError), signals.at_once():
@@ -403,6 +417,7 @@ class _Run:
 
     def _interrupt(self, signals: StopSignals) -> None:
         self._save_now()
+        # Nobody reads the output any more after SIGPIPE; `stopping.say` writes to stderr.
         say = stopping.say if signals.received == "SIGPIPE" else self.progress.say
         say(
             f"{signals.reason} after step {self.state.step}; "
@@ -412,6 +427,7 @@ class _Run:
     def _end(self) -> checkpoints.Unsaved | None:
         """Writes what a finished run does not have on disk; returns what cannot be written."""
         saved = self._save_now()
+        # Somebody may have removed or changed the file since it was written.
         if not self.checkpoints.unwritten_best:
             run_state.compare_best(self.state, self.checkpoints)
         if not self.state.best[1]:
@@ -442,6 +458,7 @@ class _Run:
         self.progress.flush()
         self.checkpoints.wait()
         store, state = self.checkpoints, self.state
+        # Together: `state.arrays` gathers the shares of all workers.
         if self.team.agree(store.saved == state.step and not store.unwritten_best):
             store.remove_old()  # a store that failed for some time may have kept many
             return True

@@ -94,6 +94,7 @@ class RunState:
         """Returns the best epoch if its weights are lost, else 0."""
         if not self.losses:
             return 0
+        # The first of equal ones, as the loop chooses.
         epoch = self.losses.index(min(self.losses)) + 1
         return epoch if epoch != self.best[1] else 0
 
@@ -107,6 +108,7 @@ class RunState:
 
     def arrays(self) -> dict[str, np.ndarray]:
         """Returns the contents of a checkpoint, but for the step."""
+        # Joined, so that another number of replicas can cut it anew.
         carried = tf.nest.flatten(self._trainer.gather(self.carried))
         return {
             **self.weights(),
@@ -206,8 +208,10 @@ def compare_best(state: RunState, store: Store) -> None:
     if on_disk == epoch:
         return
     done = len(state.losses)
+    # Weights of a later epoch are of no use: its loss is not known here, and comes again.
     is_left = 0 < on_disk <= done
     state.best = (state.losses[on_disk - 1], on_disk) if is_left else (math.inf, 0)
+    # Nothing is lost where the weights are newer than the checkpoint.
     if epoch and on_disk <= done:
         left = f"those of epoch {on_disk}"
         if not is_left:

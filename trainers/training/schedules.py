@@ -184,6 +184,7 @@ def total_cost(costs: Sequence[float], steps: int, length: int) -> float:
         length: the steps of the whole run.
     """
     parts = len(costs)
+    # A part begins with the first step that `Plan.stage`, which rounds down, counts to it.
     ends = [math.ceil(part * length / parts) for part in range(parts + 1)]
     total = 0.0
     for cost, (start, end) in zip(costs, itertools.pairwise(ends), strict=True):

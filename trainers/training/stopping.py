@@ -148,6 +148,7 @@ class StopSignals:
         """Lets a signal raise StoppedError, during long work that can be repeated."""
         self._at_once = True
         try:
+            # It may have come before this work began.
             if self.heard:
                 raise self.error()
             yield
@@ -198,6 +199,7 @@ class StopSignals:
         """Records a signal that another worker has received; any thread may call it."""
         new = self.heard is None
         self.record(signal.Signals[name])
+        # By a signal to this process: it raises in the main thread, wherever this one runs.
         if new and self._at_once:
             os.kill(os.getpid(), signal.Signals[name])
 

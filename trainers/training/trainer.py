@@ -283,12 +283,14 @@ class Trainer:
 
     def _replica_step(self, differentiated, batch, state):
         gradients, loss, weight, state, metrics = differentiated(batch, state)
+        # Sums and not means: replicas may have shares of different weights.
         sums, weight, gradients = _summed(
             [{**metrics, "loss": loss}, weight, gradients]
         )
         gradients = [
             gradient / tf.cast(weight, gradient.dtype) for gradient in gradients
         ]
+        # After the mean over all replicas, so that each clips alike, and as one device would.
         gradients, norm = optimizers.clip_by_global_norm(gradients, self.clip_norm)
         if self.replicas > 1:  # `apply` sums over the replicas again
             gradients = [gradient / self.replicas for gradient in gradients]
@@ -299,6 +301,8 @@ class Trainer:
         means = {
             name: value / tf.cast(weight, value.dtype) for name, value in sums.items()
         }
+        # Backpropagation through time ends at the window: the next one takes the state as a
+        # constant.
         state = tf.nest.map_structure(tf.stop_gradient, state)
         return {**means, "gradient_norm": norm, "weight": weight}, state
 
@@ -347,6 +351,7 @@ def _time_steps(batch: Nest) -> tf.Tensor:
 def _summed(values: Nest) -> Nest:
     """Returns the sums over the replicas; TensorFlow joins those of one dtype in buffers."""
     flat = tf.nest.flatten(values)
+    # A dictionary keeps the order, in which all replicas must sum.
     for dtype in {value.dtype: None for value in flat}:
         chosen = [i for i, value in enumerate(flat) if value.dtype == dtype]
         sums = tf.distribute.get_replica_context().all_reduce(

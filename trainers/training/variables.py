@@ -90,6 +90,7 @@ def assign(named: Named, arrays: Mapping[str, np.ndarray]) -> None:
     }
     if f"{prefix}/0" in own:
         own = _numbered(named, own, prefix)
+    # All of them before the first is set: a model is never half another one's.
     _check(named, own)
     for name, variable in named.items():
         variable.assign(as_dtype(own[name], variable.dtype))

@@ -206,6 +206,7 @@ class Team(Alone):
 
     def _differing(self, facts: Mapping[str, Any]) -> Iterator[str]:
         """Yields what differs, on the chief; sends the facts to it on the others."""
+        # Both sides go through JSON, which makes lists of tuples.
         sent = json.dumps(facts).encode()
         if not self.is_chief:
             self._send(_VALUE, sent)
@@ -239,6 +240,7 @@ class Team(Alone):
 
     def _end(self, reason: str) -> None:
         """Tells the others why this worker ends."""
+        # First, so that connections that close from now on are no loss.
         self._over = True
         for link in self._links:
             with contextlib.suppress(OSError):
@@ -263,6 +265,7 @@ class Team(Alone):
                 return self._lost(link, str(error))
             if kind != _SIGN:
                 link.received.put((kind, payload))
+            # The chief alone decides: it takes the signal along to all at the next `agree`.
             elif payload and self.is_chief:
                 self._signals.hear(payload.decode())
             if kind == _END:

@@ -41,6 +41,7 @@ def is_graph(model: Any) -> bool:
     """Returns whether a model is what its layers and their connections say, and no more."""
     if not isinstance(model, (keras.Function, keras.Sequential)):
         return False
+    # A subclass with a `call` of its own may do more than its graph says.
     own = [cls for cls in type(model).__mro__ if "call" in vars(cls)]
     packages = {cls.__module__.partition(".")[0] for cls in own}
     return packages <= {"keras"}
@@ -56,6 +57,7 @@ def graph(model: keras.Model) -> Graph:
 
     def record(layer: Any, *args: Any, **kwargs: Any) -> Any:
         spec = layer.compute_output_spec(*args, **kwargs)
+        # Symbols of the same shapes take the place of its outputs, for Keras to go on with.
         stand_in = _StandIn(spec, name=f"call_{len(calls)}")
         outputs = stand_in(tensors((args, kwargs)))
         flat_outputs = keras.tree.flatten(outputs)

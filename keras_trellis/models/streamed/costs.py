@@ -57,6 +57,7 @@ def _bytes(node: Node, steps: int) -> tuple[float, float]:
     kept, moved = 0, 0
     own_steps = node.own_steps(steps)
     for line in node.lines.values():
+        # The width of a dtype stands in its name; a bool has none, and takes a byte.
         digits = re.search(r"\d+", line.dtype)
         bits = int(digits[0]) if digits else 8
         entry = math.prod(line.shape) * bits // 8
@@ -68,6 +69,7 @@ def _bytes(node: Node, steps: int) -> tuple[float, float]:
 
 def _rate(node: Node, plan: Plan) -> float:
     """Returns how often a layer runs for each step of the input."""
+    # What reads an answer runs once a chunk.
     stride = node.stride or plan.stride
     return 1 / (stride * node.rule.stride)
 
@@ -149,6 +151,8 @@ def _trellis(layer: TrellisBase) -> int:
     if not isinstance(layer, EquilibriumTrellisLayer):
         levels -= 1
     taps = 1
+    # Groups read the input by one tap. Else the present tap is one product for all dilations, and
+    # each dilation has past taps of its own.
     if layer.groups == 1:
         dilations = set(layer.dilation_rate)
         taps += (layer.kernel_size - 1) * len(dilations)

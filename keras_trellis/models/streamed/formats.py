@@ -52,6 +52,7 @@ def write(
     if batch_size is not None:
         batch_size = arguments.positive("batch_size", batch_size)
     writer(chunk, batch_size, path)
+    # Last: where a table lies, its graph does.
     if table is not None:
         with tf.io.gfile.GFile(rings.table_path(path), "w") as file:
             file.write(table.to_json())
@@ -99,6 +100,7 @@ class Chunk:
         count = len(self.plan.inputs)
 
         def run(*tensors: tf.Tensor) -> dict[str, tf.Tensor]:
+            # In the order of `specs`: the chunk, then the past.
             inputs = list(tensors[:count])
             past = dict(zip(self.past, tensors[count:], strict=True))
             rows = tf.shape(inputs[0])[0] if batch_size is None else batch_size

@@ -79,6 +79,7 @@ class StreamedModel:
             f"{name}_output" if name in self.input_names else name
             for name in _output_names(model)
         ]
+        # In an export inputs, outputs and the cache stand side by side: no two may have one name.
         reserved = [*self.input_names, *self.output_names]
         self._plan = plan(model, reserved)
         self._specs = self._plan.specs
@@ -144,6 +145,7 @@ class StreamedModel:
         after = {}
         for name, tensor in parts.items():
             ones = [1] * (len(tensor.shape) - 1)
+            # One for each row, whatever the rank of what is kept.
             chosen = ops.reshape(anew, [-1, *ones])
             after[name] = ops.where(chosen, begun[name], tensor)
         return after
@@ -219,6 +221,7 @@ class StreamedModel:
                 f"{backend.NAME!r}. Save the model as a .keras file, and load and export it in a "
                 "process with KERAS_BACKEND=tensorflow."
             )
+        # Not above: it imports TensorFlow, which other backends do without.
         from keras_trellis.models.streamed import formats
 
         if steps is None:

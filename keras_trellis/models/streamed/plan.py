@@ -63,6 +63,7 @@ class Node(NamedTuple):
         leaves = []
         specs = keras.tree.flatten(self.cache)
         for name, spec in zip(self.names, specs, strict=True):
+            # A tensor without numbers goes into no file; its rule gets another one.
             if name is None:
                 shape = [rows, *spec.shape[1:]]
                 leaves.append(ops.zeros(shape, spec.dtype))
@@ -79,6 +80,7 @@ class Node(NamedTuple):
     def own_steps(self, steps: int) -> int:
         """Returns how many entries its lines get for a chunk of so many steps of the model."""
         if self.keys is None or self.stride is None:
+            # What goes on as a whole is one entry, which each chunk replaces.
             return 1
         return steps // self.stride
 
@@ -86,6 +88,7 @@ class Node(NamedTuple):
         """Returns what its lines begin with where that is not zeros."""
         if self.keys is not None:
             return {}
+        # Declared lines begin with zeros; a recurrent cell of a user's own may begin otherwise.
         begun = self.unpack(self.rule.get_initial_cache(1))
         arrays = {name: ops.convert_to_numpy(begun[name])[0] for name in begun}
         return {name: array.tolist() for name, array in arrays.items() if array.any()}
@@ -135,6 +138,7 @@ class Node(NamedTuple):
             what the layer returns, and the new entries of its lines.
         """
         if self.keys is None:
+            # Lines of length one: the entry is the tensor itself, and the next one takes its place.
             last = {name: past[name][:, 0] for name in self.lines}
             outputs, after = self.stream(last, rows, mask, args, kwargs)
             return outputs, {name: after[name][:, None] for name in after}
@@ -238,6 +242,7 @@ class Plan(NamedTuple):
         valid = _by_slot(self.inputs, masks)
         for node in self.nodes:
             args, kwargs = _replaced((node.args, node.kwargs), Signal, _SLOT, values)
+            # A mask that the call names goes before those that stand on its inputs.
             mask = kwargs.pop("mask", None)
             if mask is None:
                 mask = _masks(node.args[0], values, valid)
@@ -245,6 +250,8 @@ class Plan(NamedTuple):
                 outputs, made = run(node, past, rows, mask, args, kwargs)
             after |= made
             values |= _by_slot(node.outputs, keras.tree.flatten(outputs))
+            # Masks go from call to call beside the tensors: a layer hands its own on, changes or
+            # drops it.
             output_masks = _output_masks(node, args, mask)
             valid |= _by_slot(node.outputs, output_masks)
         return [values[signal.slot] for signal in self.outputs], after
@@ -304,13 +311,16 @@ class _Planner:
     def _call(
         self, call: Call, args: Any, kwargs: Any, path: tuple[str, ...]
     ) -> list[Signal]:
+        # A model in the model is planned call by call: its layers keep caches of their own.
         if is_graph(call.layer):
             inputs = _read(call.layer, args, kwargs)
             return self.run(graph(call.layer), inputs, path)
         rule = rules.rule(call.layer, args, kwargs)
+        # One is enough: `rules.rule` refuses tensors of different strides.
         first, *_ = signals((args, kwargs))
         count = len(call.outputs)
         strides: list[int | None] = [None] * count
+        # What reads an answer returns answers.
         if first.stride is not None:
             strides = rule.output_strides(first.stride, count)
         outputs = [
@@ -330,6 +340,7 @@ class _Planner:
             rule=rule,
             stride=first.stride,
             args=args,
+            # A call with training=True has been refused: all run at inference.
             kwargs={key: value for key, value in kwargs.items() if key != "training"},
             outputs=outputs,
             cache=cache,
@@ -378,6 +389,7 @@ def plain_name(name: str) -> str:
 def _another_name(name: str, taken: set[str]) -> str:
     """Takes a name that is not taken. A layer that is called twice keeps two caches."""
     later = (f"{name}_call{number}" for number in itertools.count(2))
+    # In the order of the calls, so that a model has the same names in every process.
     candidates = itertools.chain([name], later)
     chosen = next(free for free in candidates if free not in taken)
     taken.add(chosen)
@@ -393,6 +405,7 @@ def flat_inputs(model: keras.Model, values: Any) -> list[Any]:
     if isinstance(values, Mapping):
         names = [tensor.name for tensor in model.inputs]
         if isinstance(model, keras.Function) and isinstance(model.input, Mapping):
+            # As `keras.tree.flatten` orders a dictionary, and so `model.inputs`.
             names = sorted(model.input)
         values = [values[name] for name in names]
     return keras.tree.flatten(values)
@@ -400,6 +413,7 @@ def flat_inputs(model: keras.Model, values: Any) -> list[Any]:
 
 def _read(model: keras.Model, args: Any, kwargs: Any) -> list[Signal]:
     """Returns what a model inside of a model reads."""
+    # Whatever else it is given could change its layers, and its graph would not show it.
     others = [key for key, value in kwargs.items() if value and key != "mask"]
     if len(args) != 1 or others:
         raise NotStreamableError("is called with more than its inputs and masks")
@@ -429,6 +443,7 @@ def _unchanged(layer: Any) -> AbstractContextManager:
     weights = getattr(layer, "weights", [])
     if len(variables) == len(weights):
         return contextlib.nullcontext()
+    # What the call assigns stays in the scope, and goes with it.
     values = [(variable, variable.value) for variable in variables]
     return keras.StatelessScope(state_mapping=values)
 
@@ -461,6 +476,7 @@ def _masks(arguments: Any, values: Mapping[int, Any], valid: Mapping[int, Any]) 
     def mask(leaf: Any) -> Any:
         if not isinstance(leaf, Signal):
             return None
+        # Of a model in the model, whose call gives its inputs masks.
         if leaf.mask:
             return values[leaf.mask.slot]
         return valid[leaf.slot]

@@ -28,6 +28,7 @@ class Pooled(Rule):
 
     def get_initial_cache(self, batch_size: Number) -> dict[str, Tensor]:
         """Returns zeros."""
+        # In float32 at least: in half precision the sum over a long stream would soon stop growing.
         pooled = ops.zeros([batch_size, self._channels], self.layer.compute_dtype)
         return {
             "pooled": at_least_float32(pooled),
@@ -55,6 +56,7 @@ class Mean(Pooled):
         if mask is not None:
             mask = ops.cast(mask, "bool")
             valid = ops.expand_dims(mask, -1)
+            # By `where`: a product with zero would keep the NaN of a masked step.
             inputs = ops.where(valid, inputs, 0)
             count = ops.sum(ops.cast(mask, "int32"), axis=1)
         before = cache["pooled"]
@@ -78,6 +80,7 @@ class Largest(Pooled):
         before = cache["pooled"]
         largest = ops.max(inputs, axis=1)
         largest = ops.cast(largest, before.dtype)
+        # The zeros of a first cache are no numbers of the stream, whose own may be negative.
         begun = ops.expand_dims(cache["steps"] > 0, -1)
         before = ops.where(begun, before, largest)
         largest = ops.maximum(before, largest)

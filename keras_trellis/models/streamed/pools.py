@@ -16,6 +16,7 @@ def table(plan: Plan, steps: int) -> rings.Table:
     for node in plan.nodes:
         begun = node.initial_entries()
         for name, line in node.lines.items():
+            # Behind a strided layer a chunk has fewer steps.
             own_steps = node.own_steps(steps)
             lines.append(
                 rings.Line(
@@ -54,12 +55,14 @@ def advance(
     for pool in table.pools:
         lines = [table.lines[number] for number in pool.lines]
         sizes = [len(line.places) for line in lines]
+        # In a pool line stands after line, each with what the chunk reads of it.
         parts = backend.split(pools[pool.name], sizes, axis=1)
         past |= {line.name: part for line, part in zip(lines, parts, strict=True)}
     outputs, pushed = plan.advance(inputs, past, rows)
     made = {}
     for pool in table.pools:
         lines = [table.lines[number] for number in pool.lines]
+        # A chunk may be longer than the line: the line keeps its last entries alone.
         parts = [pushed[line.name][:, -line.kept :] for line in lines]
         made[pool.name] = backend.join(parts, axis=1)
     return outputs, made

@@ -61,6 +61,7 @@ def chunks(model: keras.Model, chunk: Any, stride: int) -> list[Tensor]:
     for spec, value in zip(model.inputs, values, strict=True):
         name = "chunk" if len(values) == 1 else f"chunk[{spec.name!r}]"
         tensors.append(_chunk(name, value, spec, sizes))
+        # The first input says B and n for all others.
         sizes = tuple(tensors[0].shape[:2])
     tensors[0] = _whole_strides(tensors[0], stride)
     return tensors

@@ -65,6 +65,7 @@ class Cached(Rule):
         """Continues the sequences; without `return_sequences` the answer is the last output."""
         layer = self.streaming_layer(_num_steps(inputs))
         outputs, cache = layer.stream(inputs, cache, mask)
+        # At a masked step `stream` repeats the output before it; this layer returns zeros.
         zeros_masked = getattr(self.layer, "zero_output_for_mask", False)
         if zeros_masked and mask is not None:
             outputs = masks.zero_masked(outputs, masks.flat(mask))
@@ -93,6 +94,7 @@ class Cached(Rule):
         """Takes one step after the other."""
         outputs = []
         states: list[Any] = []
+        # Unrolled: LiteRT and ONNX get a graph without a loop over time.
         for time in range(_num_steps(inputs)):
             now = _at(inputs, time)
             valid = _at(mask, time)
@@ -131,6 +133,7 @@ class Lined(Cached):
         read, after = {}, {}
         for name, line in self.layer.delay_lines().items():
             places = line.places(_num_steps(inputs))
+            # The oldest entry stands first: so places are counted back from the end.
             read[name] = take(cache[name], [line.length - place for place in places])
         outputs, pushed = self.advance(read, inputs)
         for name, entries in cache.items():
@@ -166,6 +169,7 @@ class Recurrent(Cached):
         if len(inputs.shape) != 3:
             raise NotStreamableError("must read `[B, T, channels]`")
         channels = inputs.shape[2]
+        # Two layers over the same cell, so that both have the model's weights.
         self._loop = _wrapped(layer, channels, unroll=False)
         self._step = _wrapped(layer, channels, unroll=True)
 
@@ -226,6 +230,7 @@ class Classified(Composed):
             raise NotStreamableError(
                 "reads the steps in another order than they come in"
             )
+        # Its logits are of the last step so far: an answer, whatever the layer in it returns.
         self._returns_all = False
 
     def results(self, outputs: Tensor) -> Tensor:

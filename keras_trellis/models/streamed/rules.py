@@ -57,12 +57,14 @@ def rule(layer: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Rule:
     """
     _check_inference(layer, kwargs)
     read = signals((args, kwargs))
+    # An answer has no time axis that a layer could mix.
     if all(signal.stride is None for signal in read):
         return stepwise.Stepwise(layer)
     _check_together(read)
     for cls, reason in REFUSED.items():
         if isinstance(layer, cls):
             raise NotStreamableError(reason)
+    # These two are the plan's: masks reach a rule apart, and all runs at inference.
     own = {key: kwargs[key] for key in kwargs if key not in ("mask", "training")}
     maker = _maker(layer, args)
     made = maker(layer, *args, **own)
@@ -91,6 +93,7 @@ def _maker(layer: Any, args: tuple[Any, ...]) -> Callable[..., Rule]:
         return stepwise.operation
     if not signals(args[:1]):
         raise NotStreamableError("must get its input as the first argument of its call")
+    # Not `isinstance`: a class derived from one of these may read steps to come.
     if type(layer) in LAYERS:
         return LAYERS[type(layer)]
     if hasattr(layer, "get_initial_cache") and hasattr(layer, "stream"):

@@ -44,6 +44,7 @@ class RunningStream:
         self._pack = pack
         self._rows = batch_size
         self._tables: dict[int, rings.Table] = {}
+        # Pools do not depend on the length of a chunk: the shortest one's table will do.
         table = self._table(plan.stride)
         # The entries of row after row.
         self._begun = {
@@ -86,6 +87,7 @@ class RunningStream:
             rows = np.ones([self._rows], "bool")
         anew = received.new_rows(rows, self._rows)
         for name, begun in self._begun.items():
+            # A row goes on at the place where it is: before the first step all entries are alike.
             size = len(begun) // self._rows
             self._buffers.overwrite(name, ops.repeat(anew, size), begun)
 
@@ -116,6 +118,7 @@ class RunningStream:
             )
             for pool in table.pools
         }
+        # All is read before anything is written: a chunk writes where the oldest entries stand.
         outputs, made = pools.advance(self._plan, table, inputs, past, self._rows)
         written = {
             pool.name: (
@@ -130,5 +133,6 @@ class RunningStream:
         self, table: rings.Table, pool: rings.Pool, part: rings.Part, next_places: Any
     ) -> Tensor:
         """Returns places in the buffer of a pool, in which row stands after row."""
+        # One index for rows and lines together: the buffer is `[B * size, ...]`.
         begins = np.arange(self._rows, dtype="int32")[:, None] * pool.size
         return table.places(part, next_places, backend.take) + begins

@@ -47,6 +47,7 @@ class Merged(Stepwise):
     ) -> tuple[Any, Any]:
         """Calls the layer on tensors that have their masks."""
         pairs = zip(inputs, mask, strict=True)
+        # Keras keeps a mask on the tensor: the chunk's tensors have none before.
         inputs = [self._masked(tensor, mask=valid) for tensor, valid in pairs]
         return super().stream(cache, None, inputs, **kwargs)
 
@@ -85,6 +86,7 @@ class Reshaped(Rule):
         super().__init__(layer)
         _, steps, *channels = inputs.shape
         _, time, *sizes = layer.compute_output_shape((None, steps, *channels))
+        # Sizes that are unknown are left out of the products, and refused below.
         counts = [math.prod(filter(None, shape)) for shape in (channels, sizes)]
         is_known = None not in (*channels, *sizes)
         if time != steps or not is_known or counts[0] != counts[1]:
@@ -129,6 +131,7 @@ def common_rank(arguments: Any) -> int:
 
 
 def _check_axes(axes: Iterable[int], rank: int) -> None:
+    # Rows and time steps are the axes 0 and 1; negative axes count from the end.
     if any(axis % rank < 2 for axis in axes):
         raise NotStreamableError(ALONG_TIME)
 
@@ -147,6 +150,7 @@ def _axis(layer: Any) -> list[int]:
 
 def _scaled_axes(layer: Any) -> list[int]:
     """Returns the axes along which a `Rescaling` has several numbers."""
+    # Broadcast from the last axis on, so they are counted from there.
     shapes = [np.shape(numbers) for numbers in (layer.scale, layer.offset)]
     return [
         -place
@@ -158,6 +162,7 @@ def _scaled_axes(layer: Any) -> list[int]:
 
 def _own_axes(layer: Any) -> list[int]:
     """Returns the axes along which a PReLU has a slope for each place."""
+    # It lacks the batch, axis 0.
     shape = layer.alpha.shape
     return [axis for axis, size in enumerate(shape, start=1) if size != 1]
 
@@ -238,8 +243,10 @@ def operation(op: Any, *args: Any, **kwargs: Any) -> Rule:
         return _item(op, *args)
     rank = common_rank((args, kwargs))
     if name in ALONG_AXES:
+        # Without an axis it works along all of them, time too.
         _check_axes(_axis(op) or [1], rank)
     elif name == "ExpandDims":
+        # Its axis is one of the result, which has one more.
         _check_axes(_axis(op), rank + 1)
     elif name in ELEMENTWISE:
         for value in (*args, *kwargs.values()):
@@ -254,6 +261,7 @@ def operation(op: Any, *args: Any, **kwargs: Any) -> Rule:
 def _check_constant(value: Any, rank: int) -> None:
     """Refuses an array with numbers of its own for each time step."""
     shape = () if signals(value) else np.shape(value)
+    # A constant is aligned at its last axis; the time axis is the one rank - 1 from the end.
     if len(shape) >= rank - 1 and shape[1 - rank] != 1:
         raise NotStreamableError("has a constant for each time step")
 
@@ -261,6 +269,7 @@ def _check_constant(value: Any, rank: int) -> None:
 def _item(op: Any, inputs: Signal, key: Any) -> Rule:
     places = list(key) if isinstance(key, (list, tuple)) else [key]
     rank = len(inputs.shape)
+    # The places behind an ellipsis are those of the last axes: rank - 2 of them leave out time.
     if places[0] is Ellipsis and len(places) <= rank - 1:
         return Stepwise(op)
     everything = slice(None)

@@ -50,10 +50,14 @@ class Window(Rule):
         assert self._channels is not None, "a window reads channels of a known number"
         self._run = run
         self._run_window = run_window
+        # A layer that cannot run on single taps reads all steps of its window, those between taps
+        # too.
         begins = range(0, size, dilation if run_window else 1)
+        # From the first step of an output; those within the chunk are zero or negative.
         delays = tuple(self._width - begin for begin in reversed(begins))
         dtype = layer.compute_dtype
         self._line = Line((self._channels,), delays, dtype, self.stride)
+        # What makes m outputs of m * stride steps, see the class.
         _check_windows(size, self.stride, self._width)
         if self._width:
             self.past = f"the last {self._width} steps of its input"
@@ -70,6 +74,7 @@ class Window(Rule):
         if not self._width:
             return self._run(inputs), cache
         inputs = ops.cast(inputs, self.layer.compute_dtype)
+        # With the past in front all windows are whole: nothing is to be padded.
         padded = pad_left(cache["past"], inputs)
         return self._run(padded), {"past": last_steps(padded, self._width)}
 
@@ -91,6 +96,7 @@ class Window(Rule):
         assert self._run_window is not None
         delays = self._line.delays[::-1]
         taps = read(self._line, entries, inputs, [delays])
+        # Each window is a row of its own, of the steps that it reads: no gaps, and so no dilation.
         windows = ops.reshape(taps, [-1, len(delays), self._channels])
         outputs = self._run_window(windows)
         count = inputs.shape[1] // self.stride
