@@ -14,8 +14,8 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 
 from keras_trellis.backend.tensorflow import multiply
-from keras_trellis.core import network
 from keras_trellis.core.convolution import (
+    at_least_float32,
     delay,
     join_taps,
     masked,
@@ -222,8 +222,14 @@ def activate(
     Returns:
         the gate's states, each `[B, T', units]`.
     """
-    shifted = state if reach is None else _shift(reach, past, state)
-    return network.activate(gate, total, shifted)
+    shifted = state
+    if reach is not None:
+        shifted = _shift(reach, past, state)
+    summed = at_least_float32(total)
+    blocks = tf.split(summed, gate.blocks, axis=-1)
+    shifted = tuple(map(at_least_float32, shifted))
+    after = gate.step(blocks, shifted)
+    return tuple(tf.cast(tensor, total.dtype) for tensor in after)
 
 
 def _activate_gradient(
