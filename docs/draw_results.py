@@ -1,6 +1,6 @@
 """Draws the pictures of docs/results: `python -m docs.draw_results`.
 
-Their numbers are those of the committed CSV files and of the tables in docs/notes.
+Their numbers are those of the committed CSV files and of the tables in docs/results and docs/notes.
 """
 
 import csv
@@ -212,24 +212,20 @@ def pixels() -> Figure:
 
 def text() -> Figure:
     """Test perplexities on the words of the Penn Treebank."""
-
-    def seeds(name: str, *firsts: str) -> list[float]:
-        (row,) = noted(name, *firsts)
-        return [float(each) for each in tables.numbers(row[-1].partition(":")[0])]
-
-    words = "`ptb`, perplexity"
+    rows = []
     # By the names that presets have in this note; `small_stacked_lstm` is `small` there.
-    rows = [
-        (NAMES[layer], layer, seeds("choosing.md", words, preset))
-        for layer, preset in (
-            ("stacked", "`small`"),
-            ("skip_lstm", "`small_skip_lstm`"),
-            ("lstm", "`small_lstm`"),
-        )
-    ]
-    levels = seeds("choosing.md", "`small_levels`", "1, 2, 3")
+    for label, layer, preset in (
+        (NAMES["stacked"], "stacked", "`small`"),
+        (NAMES["skip_lstm"], "skip_lstm", "`small_skip_lstm`"),
+        (NAMES["lstm"], "lstm", "`small_lstm`"),
+        ("trellis, 16 levels", "trellis", "`small_levels`"),
+    ):
+        # Presets of 2.94 million parameters, whose last cell has the seeds and their mean.
+        (row,) = noted("language_models.md", "`ptb`", preset, "2,94")
+        seeds = tables.numbers(row[-1].partition(":")[0])
+        rows.append((label, layer, [float(each) for each in seeds]))
     picture, (axes,) = panels(1, 2.4)
-    strips(axes, [*rows, ("trellis, 16 levels", "trellis", levels)])
+    strips(axes, rows)
     describe(axes, "test perplexity (a dot a seed)")
     return picture
 
@@ -237,15 +233,17 @@ def text() -> Figure:
 def streaming() -> Figure:
     """CPU time of a streamed step, four layers on four tasks."""
     tasks = {
-        "adding: ": "adding, 10,000\nparameters",
-        "permuted_mnist: ": "permuted MNIST,\n150,000",
-        "ptb_char: ": "characters,\n660,000",
-        "ptb: ": "words,\n2,945,000",
+        "adding": "adding, 10,000\nparameters",
+        "permuted MNIST": "permuted MNIST,\n150,000",
+        "characters": "characters,\n660,000",
+        "words": "words,\n2,945,000",
+    }
+    found = {
+        row[0].partition(", ")[0]: row for row in tables.rows(RESULTS / "streaming.md")
     }
     picture, (axes,) = panels(1, 3.4)
-    for layer in ("trellis", "lstm", "gru", "tcn"):
-        # Of two tables of a task the first one has all layers.
-        values = [float(noted("comparisons.md", task, layer)[0][-1]) for task in tasks]
+    for column, layer in enumerate(("trellis", "lstm", "gru", "tcn"), 1):
+        values = [float(tables.numbers(found[task][column])[0]) for task in tasks]
         axes.plot(
             values,
             range(len(tasks)),
@@ -291,24 +289,16 @@ def speed() -> Figure:
 
 def length() -> Figure:
     """How many times as fast as Keras's LSTM layers are, over the length of the series."""
-    rows = [row for row in noted("benchmarks.md") if len(row) == 8]
-    first = next(i for i, row in enumerate(rows) if row[0] == "T")
+    rows = list(tables.rows(RESULTS / "length.md"))
+    first = next(i for i, row in enumerate(rows) if row[1] == "GRU, times as fast")
     found = rows[first + 1 : first + 6]
     lengths = [int(row[0].replace(",", "")) for row in found]
     picture, (axes,) = panels(1, 3.4)
     for column, layer in enumerate(("gru", "sru", "tlstm"), 1):
-        # Least, median and greatest of the rounds.
-        ratios = np.array(
-            [[float(each) for each in tables.numbers(row[column])] for row in found]
-        )
-        colour = palette.LAYERS[layer]
-        axes.fill_between(
-            lengths, ratios[:, 0], ratios[:, 2], color=colour, alpha=0.18, linewidth=0
-        )
         axes.plot(
             lengths,
-            ratios[:, 1],
-            color=colour,
+            [float(row[column]) for row in found],
+            color=palette.LAYERS[layer],
             linewidth=2,
             marker="o",
             label=NAMES[layer],
@@ -336,12 +326,6 @@ def recordings() -> Figure:
     return picture
 
 
-def _spread(cell: str) -> tuple[float, float, float]:
-    """Returns median, 10 % and 90 % of a cell such as "0.338 (0.239 to 0.505), 3.2"."""
-    middle, low, high = map(float, tables.numbers(cell)[:3])
-    return middle, low, high
-
-
 def learned_optimizers() -> Figure:
     """Losses on MNIST after the steps of training, and after ten times as many."""
     names = {
@@ -359,10 +343,11 @@ def learned_optimizers() -> Figure:
     ):
         for place, name in enumerate(names):
             row = noted("learned_optimizers.md", name)[0]
-            middle, low, high = _spread(row[column])
+            # Such as "0.338 (0.239 to 0.505), 3.2", or the median alone.
+            middle, *bar = map(float, tables.numbers(row[column])[:3])
             colour = palette.LAYERS["learned"] if "mnist" in name else palette.TEXT
             y = place + (0.15 if column == 6 else -0.15)
-            axes.plot([low, high], [y, y], color=colour, alpha=0.5, linewidth=3)
+            axes.plot(bar, [y] * len(bar), color=colour, alpha=0.5, linewidth=3)
             axes.plot(
                 middle,
                 y,

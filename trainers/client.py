@@ -6,7 +6,7 @@
     python -m trainers.client --server=localhost:8501 --model=NAME --protocol=rest --prompt="it is"
     python -m trainers.client --server=localhost:8000 --model=NAME --protocol=http --prompt="it is"
 
-The first prints a continuation of the prompt while the server writes it. docs/howto/query.md
+The first prints a continuation of the prompt while the server writes it. docs/howto/serve.md
 describes the other modes.
 """
 

@@ -191,6 +191,13 @@ def test_each_picture_is_drawn_and_shown():
     assert drawn == there == shown
 
 
+@pytest.mark.parametrize(
+    "picture", draw_results.PICTURES, ids=lambda each: each.__name__
+)
+def test_the_numbers_of_a_picture_are_there(picture):
+    assert picture().axes
+
+
 def test_another_number_is_found(tmp_path):
     page = tmp_path / "page.md"
     page.write_text("| 95.52 | 1,792 |\n[2](3.md)\n")

@@ -1,4 +1,4 @@
-"""The commands of docs/howto/runtime.md, in their order, to a score without TensorFlow.
+"""The commands of docs/howto/serve.md for a program, in their order, to a score without TensorFlow.
 
 A clone trains and exports. What comes after can import the wheel, NumPy and ONNX Runtime alone.
 """
@@ -12,7 +12,8 @@ import sys
 
 from tests import ROOT
 
-PAGE = (ROOT / "docs" / "howto" / "runtime.md").read_text()
+PAGE = (ROOT / "docs" / "howto" / "serve.md").read_text()
+EXPORT, _, PROGRAM = PAGE.partition("\n## In a program, without TensorFlow\n")
 # `make train` takes minutes.
 BRIEF = (
     "--config.training.steps=3",
@@ -35,10 +36,10 @@ sys.meta_path.insert(0, Absent)
 """
 
 
-def fenced(language):
-    """Returns the blocks in a language of the page on the runtime."""
-    blocks = rf"^```{language}\n(.*?)^```$"
-    return re.findall(blocks, PAGE, re.MULTILINE | re.DOTALL)
+def fenced(language, text):
+    """Returns the first block in a language of a part of the page."""
+    block = rf"^```{language}\n(.*?)^```$"
+    return re.search(block, text, re.MULTILINE | re.DOTALL)[1]
 
 
 def commands(block):
@@ -56,8 +57,8 @@ def commands(block):
 
 
 def test_from_a_clone_to_a_score_elsewhere(forks, tmp_path):
-    in_clone, elsewhere, *_ = fenced("")
-    program, *_ = fenced("python3")
+    in_clone, elsewhere = fenced("", EXPORT), fenced("", PROGRAM)
+    program = fenced("python3", PROGRAM)
     clone, other = tmp_path / "clone", tmp_path / "other"
     shutil.copytree(ROOT / "keras_trellis", clone / "keras_trellis")
     for name in ("MANIFEST.in", "README.md", "pyproject.toml", "setup.py"):
