@@ -9,12 +9,12 @@ import keras
 import numpy as np
 import torch
 from keras import ops
+from torch import Tensor
 from torch.utils.flop_counter import FlopCounterMode
 
 from keras_trellis.backend.direct import *  # noqa: F403
 from keras_trellis.backend.shared import *  # noqa: F403
 from keras_trellis.formats import philox
-from keras_trellis.types import Tensor
 
 NAME = "torch"
 

@@ -88,7 +88,7 @@ class Packing(NamedTuple):
 
     source: Tensor
     seen: Tensor
-    count: Tensor
+    count: Tensor  # type: ignore[assignment]  # in place of the method of tuples
 
     @property
     def valid(self) -> Tensor:
@@ -158,6 +158,7 @@ def held(valid: Tensor | None, initial: State | None, state: State) -> State:
     """
     if valid is None:
         return state
+    firsts: Sequence[Tensor | int]
     firsts = [tensor[:, None] for tensor in initial or ()] or [0] * len(state)
     return tuple(
         where(valid, tensor, first) for tensor, first in zip(state, firsts, strict=True)

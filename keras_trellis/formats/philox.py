@@ -81,9 +81,7 @@ def bits(seeds: np.ndarray, numbers: np.ndarray, count: int, row: Any = 0) -> An
     return stream(key, (row, numbers, zero), count)
 
 
-def seeded(
-    words: Any, count: int, arrays: Any = np, philox: Callable = philox
-) -> np.ndarray:
+def seeded(words: Any, count: int, arrays: Any = np, philox: Callable = philox) -> Any:
     """Returns the uint32 numbers `[1, count]` of `tf.random.stateless_uniform`, `alg="philox"`.
 
     Args:

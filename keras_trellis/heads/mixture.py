@@ -130,7 +130,7 @@ class MixtureOfSoftmaxes(Head):
         latents = ops.unstack(latents, self.experts, axis=-2)
         priors = self._log_priors(features)
         priors = ops.split(priors, self.experts, axis=-1)
-        total = None
+        total: Any = None
         # Take one expert at a time: all of them together need K times the memory of the result.
         for prior, latent in zip(priors, latents, strict=True):
             logits = dense_logits(latent, table, self.bias)

@@ -104,6 +104,7 @@ class SequenceLayer(Stateful, keras.layers.Layer):
     ) -> None:
         """Creates the variables for sequences of shape `[B, T, p]`."""
         check_shape(self, sequences_shape)
+        batch_size: Any  # an integer for a stateful layer: it is checked
         batch_size, _, inputs = sequences_shape
         self.input_units = inputs
         self.add_variables(self.input_units)
