@@ -273,7 +273,7 @@ class Buffers:
         places: Any,
         run: Callable[..., Any],
     ) -> None:
-        self._buffers = {
+        self._buffers: dict[str, Any] = {
             name: ops.convert_to_tensor(entries) for name, entries in begun.items()
         }
         self._places = ops.convert_to_tensor(places)

@@ -218,7 +218,7 @@ def remembering(gate: Gate, initializer: Any) -> Any:
     """Returns an initializer of biases as another one's, with ones for the gate's forget block."""
 
     def initialize(shape: Sequence[int], dtype: Any = None) -> Tensor:
-        blocks = ops.split(initializer(shape, dtype=dtype), gate.blocks)
+        blocks: Any = ops.split(initializer(shape, dtype=dtype), gate.blocks)
         blocks[gate.forget_block] = ops.ones_like(blocks[gate.forget_block])
         return ops.concatenate(blocks, axis=0)
 
