@@ -292,7 +292,7 @@ def fold_blocks(
     return sums
 
 
-def verified(tensor: Tensor, holds: Any, message: str, *data: Any) -> Any:
+def verified(tensor: Tensor, holds: Any, message: str, *data: Any) -> Tensor:
     """Returns a tensor once something holds.
 
     Under `jit` the values are not there to be checked: real numbers become NaN, and integers the

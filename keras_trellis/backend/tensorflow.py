@@ -405,7 +405,7 @@ def replica_sum(value: Tensor) -> Tensor:
     return replica.all_reduce(tf.distribute.ReduceOp.SUM, value)
 
 
-def verified(tensor: Tensor, holds: Tensor, message: str, *data: Any) -> Any:
+def verified(tensor: Tensor, holds: Tensor, message: str, *data: Any) -> Tensor:
     """Returns a tensor once something holds.
 
     XLA leaves the assertion out.

@@ -203,7 +203,7 @@ def fold_blocks(
     return sums
 
 
-def verified(tensor: Tensor, holds: Any, message: str, *data: Any) -> Any:
+def verified(tensor: Tensor, holds: Any, message: str, *data: Any) -> Tensor:
     """Returns a tensor once something holds.
 
     Args:

@@ -115,7 +115,8 @@ def join_taps(
         # Each slice would be an operation, and its gradient a sequence of its own.
         first: Any = padded[:, width - delays[0] + needed.begin :]
         windows = first.unfold(1, delays[0] + 1, needed.every)[..., ::dilation]
-        return windows.transpose(2, 3).flatten(2)
+        joined: Tensor = windows.transpose(2, 3).flatten(2)
+        return joined
     read = [delay(padded, width, steps, needed) for steps in delays]
     return backend.join(read, axis=2)
 

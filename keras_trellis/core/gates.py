@@ -25,7 +25,8 @@ from typing import Any
 import keras
 from keras import ops
 
-from keras_trellis.core.network import Activation, Gate, activation_function
+from keras_trellis.core.network import Activation, activation_function
+from keras_trellis.core.network import Gate as Gate
 from keras_trellis.types import State, Tensor
 
 

@@ -68,11 +68,11 @@ def steps_until(lengths: Tensor, steps: Any) -> Tensor:
 
 def flat(mask: Any) -> Tensor:
     """Returns a mask `[B, T]`, or `[B, T, 1]` as from some layers, as booleans `[B, T]`."""
-    mask = ops.cast(mask, "bool")
-    has_channel = len(mask.shape) == 3 and mask.shape[-1] == 1
+    valid = ops.cast(mask, "bool")
+    has_channel = len(valid.shape) == 3 and valid.shape[-1] == 1
     if has_channel:
-        return ops.squeeze(mask, -1)
-    return mask
+        return ops.squeeze(valid, -1)
+    return valid
 
 
 class Packing(NamedTuple):
