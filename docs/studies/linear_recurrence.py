@@ -115,7 +115,7 @@ def _with_gradients(way: Way, arguments: tuple[np.ndarray, ...]) -> Callable[[],
     def loss(*tensors: Any) -> Any:
         return ops.sum(ops.square(way(*tensors)))
 
-    tensors = [ops.convert_to_tensor(value) for value in arguments]
+    tensors: list[Any] = [ops.convert_to_tensor(value) for value in arguments]
     if _BACKEND == "jax":
         import jax
 

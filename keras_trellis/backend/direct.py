@@ -47,8 +47,8 @@ def jitted(function: Callable, static: Sequence[str]) -> Callable:
     return function
 
 
-sigmoid = keras.activations.sigmoid
+sigmoid: Callable[[Any], Any] = keras.activations.sigmoid
 """The logistic function."""
 
-tanh = keras.activations.tanh
+tanh: Callable[[Any], Any] = keras.activations.tanh
 """The hyperbolic tangent."""

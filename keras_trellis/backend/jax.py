@@ -11,13 +11,13 @@ import jax
 import jax.experimental.sparse
 import keras
 import numpy as np
+from jax import Array as Tensor
 from jax import numpy as jnp
 
 from keras_trellis.backend.jax_fixed_point import fixed_point as fixed_point
 from keras_trellis.backend.jax_random import dropout_mask as dropout_mask
 from keras_trellis.backend.jax_random import row_bits as row_bits
 from keras_trellis.backend.shared import *  # noqa: F403
-from keras_trellis.types import Tensor
 
 NAME = "jax"
 
@@ -292,7 +292,7 @@ def fold_blocks(
     return sums
 
 
-def verified(tensor: Tensor, holds: Any, message: str, *data: Any) -> Any:
+def verified(tensor: Tensor, holds: Any, message: str, *data: Any) -> Tensor:
     """Returns a tensor once something holds.
 
     Under `jit` the values are not there to be checked: real numbers become NaN, and integers the

@@ -9,10 +9,10 @@ from typing import Any, TypeAlias
 
 import jax
 import numpy as np
+from jax import Array as Tensor
 from jax import numpy as jnp
 
 from keras_trellis.formats import philox
-from keras_trellis.types import Tensor
 
 Words: TypeAlias = tuple[Tensor, ...]
 

@@ -49,7 +49,7 @@ def dtype_name(dtype: Any) -> str:
     return tf.as_dtype(dtype).name
 
 
-def static_shape(tensor: Tensor) -> tuple[int | None, ...] | None:
+def static_shape(tensor: tf.Tensor) -> tuple[int | None, ...] | None:
     """Returns the sizes that are known, None in the place of others; None: the rank is unknown."""
     if tensor.shape.rank is None:
         return None
@@ -57,7 +57,7 @@ def static_shape(tensor: Tensor) -> tuple[int | None, ...] | None:
 
 
 def with_dynamic_shape(
-    tensor: Tensor,
+    tensor: tf.Tensor,
     wanted: Sequence[Number | None],
     static: Sequence[int | None],
     message: str,
@@ -91,7 +91,7 @@ def static_value(number: Number) -> int | None:
     return int(known)
 
 
-def with_static_shape(tensor: Tensor, other: Tensor) -> Tensor:
+def with_static_shape(tensor: tf.Tensor, other: Tensor) -> Tensor:
     """Gives a tensor the static shape of another one: a loop variable has to keep its own."""
     known = tensor.shape.is_subtype_of(other.shape)
     # LiteRT has no such operation.
@@ -405,7 +405,7 @@ def replica_sum(value: Tensor) -> Tensor:
     return replica.all_reduce(tf.distribute.ReduceOp.SUM, value)
 
 
-def verified(tensor: Tensor, holds: Tensor, message: str, *data: Any) -> Any:
+def verified(tensor: Tensor, holds: Tensor, message: str, *data: Any) -> Tensor:
     """Returns a tensor once something holds.
 
     XLA leaves the assertion out.

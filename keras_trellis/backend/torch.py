@@ -9,12 +9,12 @@ import keras
 import numpy as np
 import torch
 from keras import ops
+from torch import Tensor
 from torch.utils.flop_counter import FlopCounterMode
 
 from keras_trellis.backend.direct import *  # noqa: F403
 from keras_trellis.backend.shared import *  # noqa: F403
 from keras_trellis.formats import philox
-from keras_trellis.types import Tensor
 
 NAME = "torch"
 
@@ -203,7 +203,7 @@ def fold_blocks(
     return sums
 
 
-def verified(tensor: Tensor, holds: Any, message: str, *data: Any) -> Any:
+def verified(tensor: Tensor, holds: Any, message: str, *data: Any) -> Tensor:
     """Returns a tensor once something holds.
 
     Args:
@@ -273,7 +273,7 @@ class Buffers:
         places: Any,
         run: Callable[..., Any],
     ) -> None:
-        self._buffers = {
+        self._buffers: dict[str, Any] = {
             name: ops.convert_to_tensor(entries) for name, entries in begun.items()
         }
         self._places = ops.convert_to_tensor(places)

@@ -70,17 +70,17 @@ def with_shape(name: str, tensor: Any, wanted: Sizes, expected: str) -> Tensor:
     Raises:
         ValueError: it is not of this shape.
     """
-    tensor = with_known_shape(name, tensor, wanted, expected)
+    known = with_known_shape(name, tensor, wanted, expected)
     static = static_sizes(wanted)
-    shape = backend.static_shape(tensor)
+    shape = backend.static_shape(known)
     # What is known has been checked above; only the rest costs an operation in the graph.
     is_static = all(size is None or isinstance(size, int) for size in wanted)
     if is_static and shape is not None and None not in _needed(shape, static):
-        return tensor
-    return backend.with_dynamic_shape(tensor, wanted, static, _message(name, expected))
+        return known
+    return backend.with_dynamic_shape(known, wanted, static, _message(name, expected))
 
 
-def _needed(shape: Sequence[int | None], static: Sequence[int | None]) -> list:
+def _needed(shape: Sequence[int | None], static: Sequence[int | None]) -> list[Any]:
     """Returns the sizes of a shape that are asked for."""
     pairs = zip(shape, static, strict=True)
     return [size for size, wanted in pairs if wanted is not None]
@@ -92,13 +92,13 @@ def with_known_shape(name: str, tensor: Any, wanted: Sizes, expected: str) -> Te
     Raises:
         ValueError: a size that is known is another one.
     """
-    tensor = backend.to_tensor(tensor)
+    known = backend.to_tensor(tensor)
     static = static_sizes(wanted)
-    shape = backend.static_shape(tensor)
+    shape = backend.static_shape(known)
     if not compatible(shape, static):
         instead = "" if set(static) == {None} else f" instead of {static}"
         raise ValueError(f"{_message(name, expected)} {shape}{instead}")
-    return tensor
+    return known
 
 
 def static_sizes(sizes: Sizes) -> tuple[int | None, ...]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import keras
 from keras import ops
 
@@ -48,7 +50,7 @@ def repeated(state: Tensor, count: int) -> Tensor:
     return ops.einsum("bu,t->btu", state, ones)
 
 
-def where(holds: Tensor, tensor: Tensor, number: float) -> Tensor:
+def where(holds: Tensor, tensor: Tensor, number: Tensor | float) -> Tensor:
     """Returns a tensor, and a number where something does not hold."""
     # JAX's exporter to ONNX makes a double of a plain number, which does not fit a float.
     other = ops.convert_to_tensor(number, dtype=tensor.dtype)
@@ -111,9 +113,10 @@ def join_taps(
     delays = [tap * dilation for tap in reversed(range(taps))]
     if needed is not ALL and backend.NAME == "torch":
         # Each slice would be an operation, and its gradient a sequence of its own.
-        first = padded[:, width - delays[0] + needed.begin :]
+        first: Any = padded[:, width - delays[0] + needed.begin :]
         windows = first.unfold(1, delays[0] + 1, needed.every)[..., ::dilation]
-        return windows.transpose(2, 3).flatten(2)
+        joined: Tensor = windows.transpose(2, 3).flatten(2)
+        return joined
     read = [delay(padded, width, steps, needed) for steps in delays]
     return backend.join(read, axis=2)
 

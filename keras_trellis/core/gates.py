@@ -25,7 +25,8 @@ from typing import Any
 import keras
 from keras import ops
 
-from keras_trellis.core.network import Activation, Gate, activation_function
+from keras_trellis.core.network import Activation, activation_function
+from keras_trellis.core.network import Gate as Gate
 from keras_trellis.types import State, Tensor
 
 
@@ -218,7 +219,7 @@ def remembering(gate: Gate, initializer: Any) -> Any:
     """Returns an initializer of biases as another one's, with ones for the gate's forget block."""
 
     def initialize(shape: Sequence[int], dtype: Any = None) -> Tensor:
-        blocks = ops.split(initializer(shape, dtype=dtype), gate.blocks)
+        blocks: Any = ops.split(initializer(shape, dtype=dtype), gate.blocks)
         blocks[gate.forget_block] = ops.ones_like(blocks[gate.forget_block])
         return ops.concatenate(blocks, axis=0)
 

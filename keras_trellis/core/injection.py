@@ -11,6 +11,7 @@ import functools
 import math
 import operator
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 from keras import ops
 
@@ -43,7 +44,7 @@ def inject(
     needed: Mapping[int, Steps] | None = None,
     *,
     biased: Callable[[Tensor], Tensor] = lambda sequences: sequences,
-    run: Callable[..., Callable] = functools.partial,
+    run: Callable[..., Callable[..., Any]] = functools.partial,
 ) -> Addends:
     """Convolves the input, once for each dilation.
 
@@ -97,7 +98,8 @@ def _shares_taps(
     # A product for each dilation costs their number * channels. The shared one costs read *
     # channels, and its sums their number * added.
     added = _ADDED_CHANNELS if network.input_taps > 1 else 0
-    return len(needed) * (channels - added) > read * channels
+    pays: bool = len(needed) * (channels - added) > read * channels
+    return pays
 
 
 def _tap_products(

@@ -6,7 +6,7 @@ A kernel is `[k, input channels, output channels]`; tap k - 1 reads the present 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import keras
 import numpy as np
@@ -14,6 +14,8 @@ from keras import ops
 
 from keras_trellis.core.convolution import rows, where
 from keras_trellis.types import Tensor
+
+_Map: TypeAlias = Callable[[Tensor], Tensor]
 
 _KINDS = {
     "initializer": keras.initializers,
@@ -98,7 +100,7 @@ class WeightArguments(keras.layers.Layer):
 
     def get_config(self) -> dict[str, Any]:
         """Returns the constructor's arguments."""
-        config = super().get_config()
+        config: dict[str, Any] = super().get_config()
         for kind, module in _KINDS.items():
             for prefix in _PREFIXES:
                 name = f"{prefix}_{kind}"
@@ -207,19 +209,19 @@ class MatrixForm(NamedTuple):
         across = ops.reshape(across, [-1, inputs, channels])
         return ops.concatenate([within, across], axis=0)
 
-    def constraint(self, constraint: Callable | None) -> Callable | None:
+    def constraint(self, constraint: _Map | None) -> _Map | None:
         """Turns a constraint on the matrix into one on the kernel."""
         if constraint is None:
             return None
         return lambda kernel: self.kernel(constraint(self.matrix(kernel)))
 
-    def regularizer(self, regularizer: Callable | None) -> Callable | None:
+    def regularizer(self, regularizer: _Map | None) -> _Map | None:
         """Turns a regularizer of the matrix into one of the kernel."""
         if regularizer is None:
             return None
         return lambda kernel: regularizer(self.matrix(kernel))
 
-    def initializer(self, initializer: Callable) -> Callable:
+    def initializer(self, initializer: Callable[..., Tensor]) -> Callable[..., Tensor]:
         """Turns an initializer that makes matrices into one of the kernel."""
 
         def initialize(shape: Sequence[int], dtype: Any = None) -> Tensor:

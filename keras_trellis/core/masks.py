@@ -68,11 +68,11 @@ def steps_until(lengths: Tensor, steps: Any) -> Tensor:
 
 def flat(mask: Any) -> Tensor:
     """Returns a mask `[B, T]`, or `[B, T, 1]` as from some layers, as booleans `[B, T]`."""
-    mask = ops.cast(mask, "bool")
-    has_channel = len(mask.shape) == 3 and mask.shape[-1] == 1
+    valid = ops.cast(mask, "bool")
+    has_channel = len(valid.shape) == 3 and valid.shape[-1] == 1
     if has_channel:
-        return ops.squeeze(mask, -1)
-    return mask
+        return ops.squeeze(valid, -1)
+    return valid
 
 
 class Packing(NamedTuple):
@@ -88,7 +88,7 @@ class Packing(NamedTuple):
 
     source: Tensor
     seen: Tensor
-    count: Tensor
+    count: Tensor  # type: ignore[assignment]  # in place of the method of tuples
 
     @property
     def valid(self) -> Tensor:
@@ -158,6 +158,7 @@ def held(valid: Tensor | None, initial: State | None, state: State) -> State:
     """
     if valid is None:
         return state
+    firsts: Sequence[Tensor | int]
     firsts = [tensor[:, None] for tensor in initial or ()] or [0] * len(state)
     return tuple(
         where(valid, tensor, first) for tensor, first in zip(state, firsts, strict=True)

@@ -263,7 +263,7 @@ def activation_function(name: str, value: Activation) -> Callable[[Tensor], Tens
         ValueError: it is something else.
     """
     try:
-        activation = keras.activations.get(value)
+        activation: Callable[[Tensor], Tensor] = keras.activations.get(value)
     except (TypeError, ValueError):
         raise refusal(name, value, "an activation of Keras or a function") from None
     if activation is keras.activations.sigmoid:

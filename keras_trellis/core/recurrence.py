@@ -151,7 +151,7 @@ def _in_blocks(
     advance: Callable[[State, State], tuple[State, Tensor]],
     inputs: State,
     state: State,
-    size: int,
+    size: Number,
 ) -> tuple[Tensor, State]:
     """Runs a cell over blocks of `size` steps, and over those that remain, one at least."""
     steps = inputs[0].shape[0]

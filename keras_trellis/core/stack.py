@@ -12,7 +12,7 @@ from __future__ import annotations
 import functools
 import operator
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from keras import ops
 
@@ -150,7 +150,7 @@ def _groups(network: Network, weights: Weights) -> list[Layer]:
     groups = network.groups
     hidden = ops.unstack(ops.cast(weights.recurrent_kernel, weights.kernel.dtype))
     entering = _by_group(network, weights.kernel[0], network.injected_groups)
-    nothing: list = [None] * groups
+    nothing: list[Any] = [None] * groups
     biases = drops = nothing
     if weights.bias is not None:
         biases = _by_group(network, weights.bias, groups)

@@ -134,7 +134,7 @@ def _plain(
 def _trained(gate: Gate, reach: Reach, hidden: HiddenKernel) -> Callable[..., Any]:
     """Returns what `tf.custom_gradient` makes the map of one level of."""
 
-    def apply(kernel: Tensor, past: State, state: State, addend: Tensor) -> Any:
+    def apply(kernel: Tensor, past: State, state: State, addend: tf.Tensor) -> Any:
         run = compiled if pays(state[0], state[0].shape[-1]) else functools.partial
         read = run(_read, reach)
         matrix = hidden._replace(kernel=kernel).matrix

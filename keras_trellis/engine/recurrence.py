@@ -191,7 +191,7 @@ def _gradient_arrays(
     """Returns empty arrays for what `_step_gradient` returns of each step, in its order."""
     inputs = itertools.compress(residuals.inputs, moving)
     tensors = [*inputs, *residuals.products]
-    shapes = [tensor.shape[1:] for tensor in tensors]
+    shapes: list[Any] = [tensor.shape[1:] for tensor in tensors]
     batch_rows = recurrent.rows(by_outputs.shape[1])
     shapes += [[batch_rows, matrix.shape[0]] for matrix in recurrent.matrices]
     steps = axis_size(residuals.inputs[0], 0)

@@ -138,7 +138,7 @@ def _run_tiles(
     results = len(stops) + network.gate.states - 1
     carry = _Carry(
         # No tile reads these; what is carried is kept for the gradient of each tile.
-        past=begin._replace(state=(), steps=()),
+        past=begin._replace(state=(), steps=()),  # type: ignore[arg-type]
         outputs=[tf.TensorArray(dtype, count) for _ in range(results)],
     )
     advance = functools.partial(_advance, tiles)

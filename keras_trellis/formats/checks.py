@@ -10,7 +10,8 @@ MODERATE = "made of numbers less than 1e18 in magnitude"
 
 def moderate(values: np.ndarray) -> np.ndarray:
     """Returns where numbers are `MODERATE`."""
-    return np.abs(values) < 1e18  # false for NaN
+    is_moderate: np.ndarray = np.abs(values) < 1e18  # false for NaN
+    return is_moderate
 
 
 def require(name: str, values: np.ndarray, holds: np.ndarray, expected: str) -> None:

@@ -8,9 +8,12 @@ NumPy computes them here. With other arrays `philox` is another function, made o
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
+
+# The words of a block, of those of a counter and of a key.
+_Philox: TypeAlias = Callable[[Any, Any], Any]
 
 ROUNDS = 10
 _MULTIPLIERS = 0xD2511F53, 0xCD9E8D57
@@ -19,7 +22,7 @@ _INCREMENTS = np.uint32(0x9E3779B9), np.uint32(0xBB67AE85)
 _SEED_KEY = np.array([[0x3EC8F720], [0x02461E29]], np.uint32)
 
 
-def turned(words: Any, key: Any, product: Callable) -> tuple[tuple, tuple]:
+def turned(words: Any, key: Any, product: Callable[..., Any]) -> tuple[Any, Any]:
     """Returns the four words of counters after a round, and the two of the next round's key.
 
     Args:
@@ -47,7 +50,7 @@ def _product(words: np.ndarray, multiplier: int) -> tuple[np.ndarray, np.ndarray
 
 
 def stream(
-    key: Any, others: Any, count: int, arrays: Any = np, philox: Callable = philox
+    key: Any, others: Any, count: int, arrays: Any = np, philox: _Philox = philox
 ) -> Any:
     """Returns uniform uint32 numbers `[B, count]`; from place 4 i on, the block of a counter.
 
@@ -81,9 +84,7 @@ def bits(seeds: np.ndarray, numbers: np.ndarray, count: int, row: Any = 0) -> An
     return stream(key, (row, numbers, zero), count)
 
 
-def seeded(
-    words: Any, count: int, arrays: Any = np, philox: Callable = philox
-) -> np.ndarray:
+def seeded(words: Any, count: int, arrays: Any = np, philox: _Philox = philox) -> Any:
     """Returns the uint32 numbers `[1, count]` of `tf.random.stateless_uniform`, `alg="philox"`.
 
     Args:
@@ -100,4 +101,5 @@ def seeded(
 def stateless_bits(count: int, seed: tuple[int, int]) -> np.ndarray:
     """Returns the numbers `[count]` of `seeded`, of two integers of 64 bits."""
     words = [np.array([part >> shift]) for part in seed for shift in (0, 32)]
-    return seeded([word.astype(np.uint32) for word in words], count)[0]
+    row: np.ndarray = seeded([word.astype(np.uint32) for word in words], count)[0]
+    return row

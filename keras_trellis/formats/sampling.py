@@ -119,9 +119,9 @@ class Operations(NamedTuple):
     """
 
     arrays: Any
-    cond: Callable
-    argmax: Callable
-    greatest: Callable
+    cond: Callable[..., Any]
+    argmax: Callable[..., Any]
+    greatest: Callable[..., Any]
 
 
 def _greatest(scores: np.ndarray, count: int) -> np.ndarray:
@@ -236,4 +236,5 @@ def likeliest(
 def ranks(log_probs: np.ndarray, targets: np.ndarray) -> np.ndarray:
     """Returns how many tokens of `[N, V]` are more probable than each target `[N]`, plus 1."""
     own = np.take_along_axis(log_probs, targets[:, None], axis=-1)
-    return 1 + (log_probs > own).sum(axis=-1, dtype=np.int32)
+    above: np.ndarray = (log_probs > own).sum(axis=-1, dtype=np.int32)
+    return 1 + above

@@ -309,7 +309,8 @@ def _kind(value: Any, name: str) -> str:
         raise ValueError(
             f"`{name}` must be one of {', '.join(KINDS)}. Received: {schema.shown(value)}"
         )
-    return value
+    kind: str = value
+    return kind
 
 
 def _tokens(value: Any, name: str) -> list[str]:

@@ -168,7 +168,7 @@ class AdaptiveSoftmax(Head):
     def _target_clusters(self, targets: Tensor) -> Tensor:
         """`[N]` -> int32 `[N]`: 0 for a frequent word."""
         begun = [targets >= cutoff for cutoff in self.cutoffs]
-        return sum(ops.cast(after, "int32") for after in begun)
+        return sum(ops.cast(after, "int32") for after in begun)  # type: ignore[return-value]
 
     def _with_tokens(self, words: Tensor, bias: Tensor) -> tuple[Tensor, Tensor]:
         """Appends the clusters' tokens to the frequent words and their biases."""

@@ -165,7 +165,7 @@ def dense_logits(features: Tensor, words: Any, bias: Any) -> Tensor:
     return ops.reshape(logits, [*outer, words.shape[0]])
 
 
-def log_add_exp(one: Tensor, other: Tensor) -> Tensor:
+def log_add_exp(one: Tensor, other: Tensor | float) -> Tensor:
     """Returns log(exp(one) + exp(other))."""
     return one + ops.softplus(other - one)
 

@@ -127,12 +127,12 @@ class MixtureOfSoftmaxes(Head):
             epsilon: added to each probability; None: the head's own.
         """
         latents = self._latents(features, training)
-        latents = ops.unstack(latents, self.experts, axis=-2)
-        priors = self._log_priors(features)
-        priors = ops.split(priors, self.experts, axis=-1)
-        total = None
+        by_expert = ops.unstack(latents, self.experts, axis=-2)
+        log_priors = self._log_priors(features)
+        priors = ops.split(log_priors, self.experts, axis=-1)
+        total: Any = None
         # Take one expert at a time: all of them together need K times the memory of the result.
-        for prior, latent in zip(priors, latents, strict=True):
+        for prior, latent in zip(priors, by_expert, strict=True):
             logits = dense_logits(latent, table, self.bias)
             part = prior + ops.log_softmax(logits)
             total = part if total is None else log_add_exp(total, part)

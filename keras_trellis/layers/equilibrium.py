@@ -132,7 +132,7 @@ class EquilibriumTrellisLayer(TrellisBase):
         config = layer.get_config()
         for name in _DEPTH_ARGUMENTS:
             config.pop(name, None)
-        infinite = cls.from_config(config | changes)
+        infinite: EquilibriumTrellisLayer = cls.from_config(config | changes)
         if layer.built:
             infinite.build_from_config(layer.get_build_config())
             infinite.set_weights(layer.get_weights())

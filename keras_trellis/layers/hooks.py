@@ -36,7 +36,8 @@ class Pass(NamedTuple):
 
 def cached_state(cache: Any) -> tuple[Any, ...]:
     """Returns the state in a cache. That of a recurrent layer has no name: it is the cache."""
-    return getattr(cache, "state", cache)
+    state: State = getattr(cache, "state", cache)
+    return state
 
 
 class SequenceHooks:

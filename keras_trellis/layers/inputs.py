@@ -297,14 +297,14 @@ def first_state(layer: Any, batch_size: Number, initial_state: Any) -> State:
 
 def fitting_mask(mask: Any, shape: Sequence[int | None]) -> Tensor:
     """Returns a mask as booleans `[B, T]`; refuses one of another shape than the sequences."""
-    mask = masks.flat(mask)
-    received = backend.static_shape(mask)
+    valid = masks.flat(mask)
+    received = backend.static_shape(valid)
     if received is None or not checks.compatible(received, shape):
         raise ValueError(
             f"`mask` must be of shape {[*shape]}, as the sequences. "
             f"Received: mask of shape {received}"
         )
-    return mask
+    return valid
 
 
 def _state(

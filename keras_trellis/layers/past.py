@@ -17,7 +17,7 @@ from keras_trellis.backend import current as backend
 from keras_trellis.core import masks, no_steps
 from keras_trellis.core.convolution import time_steps, zero_rows
 from keras_trellis.layers.inputs import check_cache
-from keras_trellis.types import State, Tensor
+from keras_trellis.types import Number, State, Tensor
 
 Run: TypeAlias = Callable[[Tensor, State, Tensor | None], tuple[Tensor, State]]
 """From sequences `[B, T, p]` with T >= 1, a state, and the mask of packed steps or None, to the
@@ -87,7 +87,7 @@ def stream(
     return outputs, after
 
 
-def checked(layer: Any, cache: Any, rows: Tensor) -> State:
+def checked(layer: Any, cache: Any, rows: Number) -> State:
     """Returns the tensors of a cache in the compute dtype."""
     cache = tuple(keras.tree.flatten(cache))
     begun: Any = layer.get_initial_cache(rows)

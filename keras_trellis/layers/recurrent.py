@@ -228,13 +228,13 @@ def _check_dtype(policy: keras.DTypePolicy, layer: keras.layers.RNN) -> None:
 
 def _cells(layer: keras.layers.RNN) -> Sequence[Any]:
     cell = layer.cell
-    if isinstance(cell, keras.layers.StackedRNNCells):
-        return cell.cells
-    return [cell]
+    is_stack = isinstance(cell, keras.layers.StackedRNNCells)
+    cells: Sequence[Any] = cell.cells if is_stack else [cell]
+    return cells
 
 
 def _output_units(layer: keras.layers.RNN) -> int:
-    size = getattr(layer.cell, "output_size", None)
+    size: int | None = getattr(layer.cell, "output_size", None)
     if size is None:
         size, *_ = keras.tree.flatten(layer.cell.state_size)
     return size

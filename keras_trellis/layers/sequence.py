@@ -30,7 +30,7 @@ from keras_trellis.layers.inputs import (
 )
 from keras_trellis.layers.outputs import call_mask, call_results, call_shapes
 from keras_trellis.layers.stateful import CacheVariables, Stateful
-from keras_trellis.types import Cache, Number, State, Tensor
+from keras_trellis.types import Number, State, Tensor
 
 ARGUMENTS = (
     "return_sequences",
@@ -104,6 +104,7 @@ class SequenceLayer(Stateful, keras.layers.Layer):
     ) -> None:
         """Creates the variables for sequences of shape `[B, T, p]`."""
         check_shape(self, sequences_shape)
+        batch_size: Any  # an integer for a stateful layer: it is checked
         batch_size, _, inputs = sequences_shape
         self.input_units = inputs
         self.add_variables(self.input_units)
@@ -229,7 +230,8 @@ class SequenceLayer(Stateful, keras.layers.Layer):
 
     def get_config(self) -> dict[str, Any]:
         """Returns the constructor's arguments."""
-        return super().get_config() | {name: getattr(self, name) for name in ARGUMENTS}
+        config: dict[str, Any] = super().get_config()
+        return config | {name: getattr(self, name) for name in ARGUMENTS}
 
     @property
     def variables(self) -> list[Any]:
@@ -238,8 +240,10 @@ class SequenceLayer(Stateful, keras.layers.Layer):
         They are not among the `weights`. A trainer on JAX hands on what it finds here.
         """
         if backend.NAME == "tensorflow":
-            return super().variables
-        return super().variables + self._past.variables
+            variables: list[Any] = super().variables
+        else:
+            variables = super().variables + self._past.variables
+        return variables
 
     # Whole sequences, and chunks
 
@@ -288,7 +292,7 @@ class SequenceLayer(Stateful, keras.layers.Layer):
 
     def get_initial_cache(
         self, batch_size: Number, initial_state: Sequence[Tensor] | None = None
-    ) -> Cache:
+    ) -> Any:
         """Returns the cache before the first time step.
 
         Args:
@@ -307,8 +311,8 @@ class SequenceLayer(Stateful, keras.layers.Layer):
         return self.cache_of_state(state)
 
     def stream(
-        self, sequences: Tensor, cache: Cache, mask: Tensor | None = None
-    ) -> tuple[Tensor, Cache]:
+        self, sequences: Tensor, cache: Any, mask: Tensor | None = None
+    ) -> tuple[Tensor, Any]:
         """Continues sequences whose past is in `cache`; chunks equal one long pass.
 
         A chunk of one time step is how to generate: `stream` with one step is the step. If the
@@ -340,7 +344,9 @@ def serialized(layer: keras.layers.Layer) -> dict[str, Any]:
 
     Without the shapes that the part was built for: what it is part of builds it.
     """
-    return _without_shapes(keras.saving.serialize_keras_object(layer))
+    serialize = keras.saving.serialize_keras_object
+    config: dict[str, Any] = _without_shapes(serialize(layer))
+    return config
 
 
 def _without_shapes(config: Any) -> Any:

@@ -30,7 +30,7 @@ class CacheVariables(backend.Trackable):
         cache = backend.cache_variables(begin)
         self._cache = cache
         # TensorFlow wraps a nest that is an attribute, and Keras takes that for a single value.
-        self._nest = lambda: cache
+        self._nest: Callable[[], Any] = lambda: cache
 
     @property
     def variables(self) -> list[Any]:

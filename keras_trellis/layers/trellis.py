@@ -206,7 +206,8 @@ class TrellisLayer(TrellisBase):
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> TrellisLayer:
         """Makes a layer of its config, also of one that has more dilations than levels."""
-        return super().from_config(with_used_dilations(config))
+        layer: TrellisLayer = super().from_config(with_used_dilations(config))
+        return layer
 
     def load_own_variables(self, store: Any) -> None:
         """Loads the variables from a file. Whoever trained them knows how far they see."""

@@ -46,7 +46,9 @@ class TrellisBase(WeightArguments, SequenceLayer):
     recurrent_dropout: Any = Rate()
     weight_dropout: Any = Rate()
     _instead: ClassVar[dict[str, str]] = arguments.NO_CHOICE_HINTS
-    _implied: ClassVar[dict[str, tuple]] = arguments.NO_CHOICE | {"unroll": (False,)}
+    _implied: ClassVar[dict[str, tuple[Any, ...]]] = arguments.NO_CHOICE | {
+        "unroll": (False,)
+    }
 
     @constructor
     def __init__(

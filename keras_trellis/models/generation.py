@@ -264,10 +264,10 @@ def prompts(ids: Tensor, max_length: Any) -> Tensor:
     if not isinstance(max_length, numbers.Integral) or max_length < (length or 1):
         raise ValueError(f"{expected}{known}. {received}")
     if length is None:
-        length = ops.shape(ids)[1]
-        holds = (length >= 1) & (length <= max_length)
+        counted: Any = ops.shape(ids)[1]
+        holds = (counted >= 1) & (counted <= max_length)
         checks.require(
-            holds, f"{expected}, and at least 1. {received}, a prompt of", length
+            holds, f"{expected}, and at least 1. {received}, a prompt of", counted
         )
     return ops.cast(ids, "int32")
 

@@ -171,6 +171,6 @@ def _mask(
     shape: Any,
     rate: float,
     dtype: Any,
-) -> Tensor:
+) -> Any:  # a tensor: the rate is not zero
     seed = dropout.next_seed(model.seed_generator)
     return dropout.stream_mask(seed, name, rate, shape, dtype)

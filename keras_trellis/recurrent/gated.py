@@ -186,9 +186,9 @@ class GatedRNN(SequenceLayer):
         shape = [ops.shape(sequences)[0], sequences.shape[-1]]
         input_mask = stream_mask(seed, "inputs", cell.dropout, shape, dtype)
         sequences = masked(sequences, _over_steps(input_mask))
-        shape = ops.shape(state[0])
+        state_shape = ops.shape(state[0])
         rate = cell.recurrent_dropout
-        state_mask = stream_mask(seed, "states", rate, shape, dtype)
+        state_mask = stream_mask(seed, "states", rate, state_shape, dtype)
         before = None
         last_input: State = ()
         if cell.keeps_input:

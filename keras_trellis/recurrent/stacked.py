@@ -271,7 +271,7 @@ class StackedLSTM(WeightArguments, SequenceLayer):
         packed = masks.pack(sequences, plan)
         size = _GATE.states
         by_layer = [state[i : i + size] for i in range(0, len(state), size)]
-        outputs, states = stack.run(
+        by_level, states = stack.run(
             _GATE,
             self._call_layers(packed, training),
             packed,
@@ -279,7 +279,7 @@ class StackedLSTM(WeightArguments, SequenceLayer):
             plan,
             recur=functools.partial(recur, units=self.units, training=bool(training)),
         )
-        last = swapped(outputs[-1])
+        last = swapped(by_level[-1])
         outputs = masks.unpack(last, plan, before=state[-size])  # h of the last layer
         return outputs, tuple(keras.tree.flatten(states))
 

@@ -63,11 +63,11 @@ class Vocabulary:
 
     def tokens(self, name: str, ids: Any, least: int = 0) -> np.ndarray:
         """Returns ids, which must be in the vocabulary, or from `least` on."""
-        ids = _integers(name, ids)
+        given = _integers(name, ids)
         begin = "" if least == 0 else f"{least} or "
         expected = f"{begin}in [0, {self.size}), the vocabulary"
-        require(name, ids, (ids >= least) & (ids < self.size), expected)
-        return ids.astype(np.int32)
+        require(name, given, (given >= least) & (given < self.size), expected)
+        return given.astype(np.int32)
 
     def rows(
         self, ids: Any, lengths: Any, least: int, most: int | None = None
@@ -103,7 +103,8 @@ class Vocabulary:
         """Returns how many of the most probable tokens each row asks for, at most V."""
         values = _per_row(name, value, rows)
         require(name, values, *requirement("alternatives", values, self.size))
-        return np.minimum(values, self.size)
+        counts: np.ndarray = np.minimum(values, self.size)
+        return counts
 
     def settings(self, rows: int, **given: Any) -> Settings:
         """Returns how to continue each of so many rows; see `LanguageModel.generate`."""

@@ -142,7 +142,9 @@ class _Written:
         for index, row in enumerate(rows.tolist()):
             stops[index] |= self._write_text(row, int(token[index]))
         self._stopped[rows] = stops
-        goes_on = ~stops & (self._lengths[rows] < self._settings.max_length[rows])
+        goes_on: np.ndarray = ~stops & (
+            self._lengths[rows] < self._settings.max_length[rows]
+        )
         if not goes_on.all():
             for name, value in cache.items():
                 # Without the last token, which has not been read: whoever goes on sends it first.

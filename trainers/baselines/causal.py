@@ -275,7 +275,7 @@ class CausalLayer(SequenceLayer):
         return masks.unpack(outputs, plan, before=last), (final, *flat)
 
     def _with_pasts(
-        self, flat: Sequence[Tensor], rows: Tensor
+        self, flat: Sequence[Tensor], rows: Number
     ) -> Iterator[tuple[Any, list[Tensor]]]:
         """Yields each block with its pasts `[B, W, C]`."""
         ahead = list(flat)

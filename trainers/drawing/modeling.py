@@ -90,7 +90,7 @@ class DrawingImages(ShuffledExamples):
         count = len(pixels)
         return Score(reconstruction / count, kl / count, count)
 
-    def images(self, pixels: Tensor) -> Tensor:
+    def images(self, pixels: Tensor) -> tf.Tensor:
         """Returns pixels `[B, height * width, C]` as images from 0 to 1."""
         shape = [-1, *self.model.image_shape]
         images = tf.reshape(pixels, shape)

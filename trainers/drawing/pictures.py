@@ -10,7 +10,6 @@ import tensorflow as tf
 from etils import epath
 from matplotlib import animation, figure, patches
 
-from keras_trellis.types import Tensor
 from trainers.data.files import write_atomically
 from trainers.drawing.model import DRAW, Drawing
 
@@ -23,7 +22,7 @@ _FRAMES_A_SECOND, _AT_THE_END = 8, 8
 logging.getLogger("matplotlib.animation").setLevel(logging.WARNING)
 
 
-def sheet(model: DRAW, images: Tensor, seed: int) -> np.ndarray:
+def sheet(model: DRAW, images: tf.Tensor, seed: int) -> np.ndarray:
     """Returns a picture, uint8 `[H, W, C]`, of samples above and reconstructions below.
 
     A row is an image after some of its steps, the last one included. The images of the lower rows
@@ -62,7 +61,7 @@ def save_sheet(pixels: np.ndarray, path: epath.Path) -> None:
     write_atomically(path, lambda file: file.write(content))
 
 
-def save_animation(model: DRAW, images: Tensor, seed: int, path: epath.Path) -> None:
+def save_animation(model: DRAW, images: tf.Tensor, seed: int, path: epath.Path) -> None:
     """Writes a GIF: above samples grow, below copies of images, with the places of each step.
 
     A green frame is where the model looks, a red one where it draws.
@@ -118,7 +117,7 @@ def _frame(place: np.ndarray, ends: np.ndarray, colour: str) -> patches.Rectangl
     return patches.Rectangle(corner, width, height, fill=False, edgecolor=colour)
 
 
-def _chosen_steps(canvases: Tensor) -> np.ndarray:
+def _chosen_steps(canvases: tf.Tensor) -> np.ndarray:
     """Returns the canvases of at most `STEPS` steps, the last one included."""
     steps = canvases.shape[1]
     count = min(STEPS, steps)

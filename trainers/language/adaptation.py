@@ -111,7 +111,7 @@ class Recent(NamedTuple):
 
     features: Tensor
     targets: Tensor
-    count: Tensor
+    count: Tensor  # type: ignore[assignment]  # in place of the method of tuples
 
 
 def recall(

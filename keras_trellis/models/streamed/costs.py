@@ -158,7 +158,8 @@ def _trellis(layer: TrellisBase) -> int:
         taps += (layer.kernel_size - 1) * len(dilations)
     hidden = levels * layer.units
     injected = taps * layer.input_units
-    return channels * (hidden + injected)
+    products: int = channels * (hidden + injected)
+    return products
 
 
 def _text(number: float) -> str:

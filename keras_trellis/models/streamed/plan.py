@@ -84,7 +84,7 @@ class Node(NamedTuple):
             return 1
         return steps // self.stride
 
-    def initial_entries(self) -> dict[str, list]:
+    def initial_entries(self) -> dict[str, list[Any]]:
         """Returns what its lines begin with where that is not zeros."""
         if self.keys is not None:
             return {}
@@ -434,7 +434,7 @@ def _read(model: keras.Model, args: Any, kwargs: Any) -> list[Signal]:
     return masked
 
 
-def _unchanged(layer: Any) -> AbstractContextManager:
+def _unchanged(layer: Any) -> AbstractContextManager[Any]:
     """Drops what a call does to variables.
 
     A recurrent cell of Keras draws masks of dropout, and advances its seed, at inference too.
@@ -445,7 +445,8 @@ def _unchanged(layer: Any) -> AbstractContextManager:
         return contextlib.nullcontext()
     # What the call assigns stays in the scope, and goes with it.
     values = [(variable, variable.value) for variable in variables]
-    return keras.StatelessScope(state_mapping=values)
+    scope: AbstractContextManager[Any] = keras.StatelessScope(state_mapping=values)
+    return scope
 
 
 def _by_slot(signals: Sequence[Signal], values: Sequence[Any]) -> dict[int, Any]:

@@ -15,7 +15,7 @@ from keras_trellis.core.convolution import time_steps
 from keras_trellis.layers.inputs import fitting_mask
 from keras_trellis.models.streamed.calls import is_graph
 from keras_trellis.models.streamed.plan import flat_inputs
-from keras_trellis.types import Tensor
+from keras_trellis.types import Number, Tensor
 
 Specs = Mapping[str, keras.KerasTensor]
 """The tensors of the cache of one row, by name."""
@@ -148,7 +148,7 @@ def _part(name: str, value: Any, spec: keras.KerasTensor, rows: int | None) -> T
     return checks.with_known_shape(name, tensor, wanted, f"of shape {_shape(wanted)}")
 
 
-def new_rows(rows: Any, count: int | None) -> Tensor:
+def new_rows(rows: Any, count: Number | None) -> Tensor:
     """Returns which rows begin anew, bool `[B]`."""
     tensor = backend.to_tensor(rows)
     if keras.backend.standardize_dtype(tensor.dtype) != "bool":

@@ -144,8 +144,8 @@ class Lined(Cached):
 
 def _num_steps(nest: Any) -> int:
     """Returns the length of the sequences of a nest."""
-    first, *_ = keras.tree.flatten(nest)
-    return first.shape[1]
+    steps: int = keras.tree.flatten(nest)[0].shape[1]
+    return steps
 
 
 def _at(nest: Any, time: int) -> Any:

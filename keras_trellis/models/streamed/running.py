@@ -135,4 +135,5 @@ class RunningStream:
         """Returns places in the buffer of a pool, in which row stands after row."""
         # One index for rows and lines together: the buffer is `[B * size, ...]`.
         begins = np.arange(self._rows, dtype="int32")[:, None] * pool.size
-        return table.places(part, next_places, backend.take) + begins
+        places: Tensor = table.places(part, next_places, backend.take)
+        return places + begins

@@ -176,7 +176,8 @@ def _convolve(layer: layers.Conv1D, padded: Tensor, dilation: int) -> Tensor:
     )
     if layer.use_bias:
         outputs = outputs + ops.cast(layer.bias, layer.compute_dtype)
-    return layer.activation(outputs)
+    activated: Tensor = layer.activation(outputs)
+    return activated
 
 
 def pooling(layer: Any, inputs: Signal) -> Window:

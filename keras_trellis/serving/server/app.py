@@ -329,7 +329,8 @@ async def _as_json(service: Service, answer: Json, work: Work) -> Response:
     size += sum(len(row.written) for row in work.rows)
     if size <= _LARGE:
         return JSONResponse(answer)
-    return await service.aside(JSONResponse, answer)
+    response: JSONResponse = await service.aside(JSONResponse, answer)
+    return response
 
 
 def _header(service: Service, work: Work) -> Json:
@@ -371,9 +372,9 @@ def _check_name(service: Service, name: str) -> None:
 
 def _prompts(prompt: Any) -> list[Any]:
     """Returns prompts one by one: a text, several, ids or several lists of ids."""
-    if isinstance(prompt, str) or (prompt and isinstance(prompt[0], int)):
-        return [prompt]
-    return prompt
+    is_one = isinstance(prompt, str) or (prompt and isinstance(prompt[0], int))
+    prompts: list[Any] = [prompt] if is_one else prompt
+    return prompts
 
 
 async def _refuse(request: Request, error: Exception) -> Response:

@@ -13,6 +13,7 @@ import socket
 import sys
 from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
+from typing import Any
 
 from keras_trellis.formats.manifest import ManifestError
 from keras_trellis.serving.failures import reason
@@ -138,7 +139,7 @@ def serve(
         running.serve(service, listening, key, hosts, begin)
 
 
-def _imported():
+def _imported() -> tuple[Any, Any]:
     """Returns what needs the extra `serve`.
 
     Raises:
