@@ -48,11 +48,7 @@ TABLES = (
     learned,
     recordings,
 )
-ROWS = [
-    pytest.param(row, id=f"{table.__name__.rpartition('.')[2]}-{number}-{row.command}")
-    for table in TABLES
-    for number, row in enumerate(table.ROWS)
-]
+ROWS = [row for table in TABLES for row in table.ROWS]
 SECONDS = 60  # a row that waits for a pipe would wait for ever
 COMMANDS = (
     *("lm", "pixels", "evaluate", "generate", "export", "import_weights", "verify"),
@@ -156,7 +152,7 @@ def pattern(line, folder):
     return escaped.replace(re.escape("{any}"), ".*")
 
 
-@pytest.mark.parametrize("row", ROWS)
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
 def test_a_line_says_what_is_wrong_and_nothing_is_written(row, told, tmp_path):
     status, out, lines = told(row)
     if row.warning:
@@ -168,3 +164,11 @@ def test_a_line_says_what_is_wrong_and_nothing_is_written(row, told, tmp_path):
 
 def test_the_table_is_long_enough():
     assert len(ROWS) >= 200
+
+
+def test_each_row_has_a_name_of_its_own():
+    names = [row.name for row in ROWS]
+    assert len(names) == len({*names})
+    assert [
+        name for name in names if not re.fullmatch("[a-z0-9]+(_[a-z0-9]+)+", name)
+    ] == []
