@@ -233,6 +233,7 @@ def test_a_file_that_is_gone_is_told(tmp_path):
         (MemoryError("no"), True),
         (tf.errors.ResourceExhaustedError(None, None, "no"), True),
     ],
+    ids=repr,
 )
 def test_an_error_of_a_store_or_of_memory_is_no_failure_of_a_file(error, stops):
     def opened(_):

@@ -634,7 +634,11 @@ def test_runs_are_ordinary_runs(tmp_path, monkeypatch):
     assert read_config(workdir)["seed"] == 5
 
 
-@pytest.mark.parametrize("file", sorted((ROOT / "docs/comparisons").glob("*.json")))
+@pytest.mark.parametrize(
+    "file",
+    sorted((ROOT / "docs/comparisons").glob("*.json")),
+    ids=lambda file: file.stem,
+)
 def test_the_configs_of_the_page_are_valid(file):
     """A file is called TABLE-MODEL, a table after its task.
 
