@@ -140,6 +140,18 @@ def exports(shared_folder):
     return models.Exports(shared_folder)
 
 
+@pytest.fixture(scope="module")
+def own_generators():
+    """Leaves the generators and kernels of the tests' process as they are, which runs would set."""
+    import keras  # here, as tests of the server have no Keras
+    import tensorflow as tf
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(keras.utils, "set_random_seed", lambda seed: None)
+        patch.setattr(tf.config.experimental, "enable_op_determinism", lambda: None)
+        yield
+
+
 @pytest.fixture
 def quiet_library(monkeypatch):
     """Makes each `UserWarning` of the library an error, as in an example that teaches its use."""

@@ -30,7 +30,6 @@ from tests.trainers.bad_inputs import (
 )
 from trainers.authors import released
 from trainers.studies import budget
-from trainers.training import strategies
 
 TABLES = (
     names,
@@ -121,7 +120,7 @@ def home(tmp_path_factory):
 
 
 @pytest.fixture
-def told(home, tmp_path, monkeypatch, capsys, caplog):
+def told(home, own_generators, tmp_path, monkeypatch, capsys, caplog):
     """Runs a row; returns its exit status, what it printed, and its warnings and errors."""
 
     def told(row):
@@ -131,7 +130,6 @@ def told(home, tmp_path, monkeypatch, capsys, caplog):
         monkeypatch.setenv("HOME", str(home))
         for name, value in row.environment.items():
             monkeypatch.setenv(name, value)
-        monkeypatch.setattr(strategies, "make_deterministic", lambda seed: None)
         monkeypatch.setattr(budget, "fix_threads", lambda threads: None)
         # In place of torch, which the tests do without.
         read = np.load

@@ -16,7 +16,7 @@ from trainers import export as export_command
 from trainers.data import files
 from trainers.sequences import experiment as sequence_runs
 from trainers.sequences import modeling
-from trainers.training import runs, strategies
+from trainers.training import runs
 
 SMALL = (
     "--preset=small",
@@ -42,9 +42,8 @@ def folder(tmp_path_factory):
 
 
 @pytest.fixture
-def call(monkeypatch, capsys):
+def call(own_generators, capsys):
     """Runs a command line in this process, whose generators are left as they are."""
-    monkeypatch.setattr(strategies, "make_deterministic", lambda seed: None)
     return calls.in_process(pixels, capsys)
 
 

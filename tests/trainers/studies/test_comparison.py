@@ -36,7 +36,7 @@ from trainers.tasks import config as configs
 from trainers.tasks import registry, schema
 from trainers.time_series import models as series_models
 from trainers.time_series.tasks import SeriesTask
-from trainers.training import hold, loop, schedules, strategies
+from trainers.training import hold, loop, schedules
 from trainers.training.workdir import WorkdirError, read_config, read_result
 
 SETTINGS = Settings(
@@ -599,8 +599,7 @@ def test_streaming_is_measured(model):
     assert 0 < costs[model] < 10
 
 
-def test_models_are_measured(monkeypatch):
-    monkeypatch.setattr(strategies, "make_deterministic", lambda seed: None)
+def test_models_are_measured(own_generators, monkeypatch):
     monkeypatch.setattr(streaming, "measure", lambda steps: dict.fromkeys(steps, 0.25))
 
     def stage_seconds(experiment, config):
