@@ -18,7 +18,7 @@ from etils import epath
 
 from tests.trainers.training import stopped_run
 from trainers.data.files import read_json
-from trainers.language import experiment, exporting, texts, writing
+from trainers.language import experiment, exporting, writing
 from trainers.studies import search
 from trainers.tasks import config as configs
 from trainers.tasks import run_folders
@@ -128,11 +128,9 @@ def assert_refused(train, config, changes, message):
     ],
 )
 def test_a_recipe_that_cannot_be_trained_is_named_before_the_text_is_read(
-    train, config, tmp_path, monkeypatch, group, values, named
+    train, config, corpus, tmp_path, group, values, named
 ):
-    monkeypatch.setattr(
-        texts, "load_corpus", lambda *_: pytest.fail("the text is read")
-    )
+    shutil.rmtree(corpus)
     assert_refused(train, config, {group: values}, named)
     assert not (tmp_path / "run").exists()
 
@@ -665,11 +663,9 @@ def test_a_finished_run_stays_as_it_is(
 
 
 def test_another_recipe_is_refused_before_the_text_is_read(
-    train, config, finished, monkeypatch
+    train, config, corpus, finished
 ):
-    monkeypatch.setattr(
-        texts, "load_corpus", lambda *_: pytest.fail("the text is read")
-    )
+    shutil.rmtree(corpus)
     config.model.depth = 3
     with pytest.raises(WorkdirError, match="another run"):
         train()
