@@ -29,7 +29,6 @@ from tests.trainers.bad_inputs import (
     weights,
 )
 from trainers.authors import released
-from trainers.studies import budget
 
 TABLES = (
     names,
@@ -120,7 +119,7 @@ def home(tmp_path_factory):
 
 
 @pytest.fixture
-def told(home, own_generators, tmp_path, monkeypatch, capsys, caplog):
+def told(home, own_settings, tmp_path, monkeypatch, capsys, caplog):
     """Runs a row; returns its exit status, what it printed, and its warnings and errors."""
 
     def told(row):
@@ -130,7 +129,6 @@ def told(home, own_generators, tmp_path, monkeypatch, capsys, caplog):
         monkeypatch.setenv("HOME", str(home))
         for name, value in row.environment.items():
             monkeypatch.setenv(name, value)
-        monkeypatch.setattr(budget, "fix_threads", lambda threads: None)
         # In place of torch, which the tests do without.
         read = np.load
         monkeypatch.setattr(released, "read_state_dict", lambda f: dict(read(f)))

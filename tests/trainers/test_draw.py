@@ -70,7 +70,7 @@ def trained(folder, tmp_path_factory, forks):
 
 
 @pytest.fixture
-def call(own_generators, capsys):
+def call(own_settings, capsys):
     """Runs a command line in this process, whose generators are left as they are."""
     return calls.in_process(draw, capsys)
 

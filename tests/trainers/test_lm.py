@@ -66,7 +66,7 @@ def run(forks, environment, *arguments, status=0):
 
 
 @pytest.fixture
-def call(environment, own_generators, monkeypatch, capsys):
+def call(environment, own_settings, monkeypatch, capsys):
     """Runs a command line in this process, whose generators are left as they are."""
     monkeypatch.setenv("HOME", environment["HOME"])
     return calls.in_process(lm, capsys)

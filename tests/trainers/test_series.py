@@ -46,7 +46,7 @@ def shared_flags():
 
 
 @pytest.fixture
-def call(own_generators, capsys):
+def call(own_settings, capsys):
     """Runs a command line in this process, whose generators are left as they are."""
     return calls.in_process(series, capsys)
 

@@ -70,7 +70,7 @@ def test_files_that_are_not_there(tmp_path, content, message):
         corpora.load("enwik8", None, tmp_path / "cache")
 
 
-def test_it_trains_and_is_told_in_bits(folder, own_generators, monkeypatch, capsys):
+def test_it_trains_and_is_told_in_bits(folder, own_settings, monkeypatch, capsys):
     monkeypatch.setenv("HOME", str(folder / "home"))
     sizes = ("units=6", "output_units=4", "embedding_units=4")
     flags = [f"--config.model.{size}" for size in sizes]

@@ -44,7 +44,7 @@ DRAWING = (
 
 
 @pytest.fixture
-def call(tmp_path, own_generators, monkeypatch, capsys):
+def call(tmp_path, own_settings, monkeypatch, capsys):
     monkeypatch.setenv("HOME", str(tmp_path))
     return calls.in_process(lm, capsys)
 

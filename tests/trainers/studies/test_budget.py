@@ -14,7 +14,7 @@ SIZES = dict(units=4, depth=2, output_units=None, kernel_size=2, dilation_rate=(
 
 
 @pytest.fixture
-def config(own_generators):
+def config(own_settings):
     loaded = configs.load("adding", "small")
     loaded.model.update(SIZES)
     loaded.data.update(steps=10, train=64, validation=8, test=8, batch_size=8)

@@ -129,10 +129,8 @@ def test_a_kind_of_task_has_settings(kind, some):
 
 
 def test_a_task_without_settings_for_a_model_is_refused_before_anything_is_loaded(
-    monkeypatch, tmp_path
+    own_settings, monkeypatch, tmp_path
 ):
-    # This process may have computed on other threads.
-    monkeypatch.setattr(comparison.budget, "fix_threads", lambda threads: None)
     task = dataclasses.replace(registry.get("adding"), name="mine", baselines={})
     monkeypatch.setitem(registry.TASKS, "mine", task)
     settings = SETTINGS._replace(tasks=["mine"])
@@ -283,7 +281,7 @@ def test_a_layer_beside_a_trellis_network_has_what_was_changed_of_its_preset():
 
 
 @pytest.fixture
-def planned(monkeypatch):
+def planned(own_settings, monkeypatch):
     """A comparison whose models are not measured, and whose runs are written down alone."""
     begun = []
 
@@ -301,7 +299,6 @@ def planned(monkeypatch):
 
     monkeypatch.setattr(comparison, "_measured", measured)
     monkeypatch.setattr(comparison, "_train", train)
-    monkeypatch.setattr(comparison.budget, "fix_threads", lambda threads: None)
     return begun
 
 
@@ -599,7 +596,7 @@ def test_streaming_is_measured(model):
     assert 0 < costs[model] < 10
 
 
-def test_models_are_measured(own_generators, monkeypatch):
+def test_models_are_measured(own_settings, monkeypatch):
     monkeypatch.setattr(streaming, "measure", lambda steps: dict.fromkeys(steps, 0.25))
 
     def stage_seconds(experiment, config):

@@ -50,7 +50,7 @@ def folder(tmp_path):
 
 
 @pytest.fixture
-def call(own_generators, capsys):
+def call(own_settings, capsys):
     missing = "input" not in flags.FLAGS
     if missing:
         flags.DEFINE_string("input", None, "")

@@ -81,7 +81,7 @@ def train_run(config, path, corpus):
 
 
 @pytest.fixture
-def train(config, corpus, own_generators, tmp_path, monkeypatch):
+def train(config, corpus, own_settings, tmp_path, monkeypatch):
     """Trains in this process, whose generators are left as they are."""
     monkeypatch.setenv("HOME", str(tmp_path))
     return lambda: train_run(config, tmp_path / "run", corpus)
@@ -136,7 +136,7 @@ def test_a_recipe_that_cannot_be_trained_is_named_before_the_text_is_read(
 
 
 def test_a_run_may_leave_the_test_text_unread(
-    config, corpus, own_generators, tmp_path, monkeypatch
+    config, corpus, own_settings, tmp_path, monkeypatch
 ):
     monkeypatch.setenv("HOME", str(tmp_path))
     load = functools.partial(experiment.LanguageExperiment, config, str(corpus))
@@ -431,7 +431,7 @@ def test_a_run_in_bfloat16_with_a_head_goes_on_as_if_it_had_never_stopped(
 
 
 def test_a_run_that_an_earlier_version_left_goes_on_as_if_it_had_never_stopped(
-    own_generators, tmp_path, monkeypatch, capsys
+    own_settings, tmp_path, monkeypatch, capsys
 ):
     shutil.copytree(stopped_run.FOLDER, tmp_path, dirs_exist_ok=True)
     monkeypatch.setenv("HOME", str(tmp_path))
@@ -582,7 +582,7 @@ def test_a_finished_run_whose_files_are_lost_says_so(train, finished, capsys):
 
 @pytest.mark.parametrize("preset", ["paper", "released"])
 def test_the_large_presets_train_and_ask_for_a_gpu(
-    preset, corpus, own_generators, tmp_path, monkeypatch, capsys
+    preset, corpus, own_settings, tmp_path, monkeypatch, capsys
 ):
     """Every term of the loss is on, whatever the sizes; those of `text` are those of `ptb`."""
     monkeypatch.setenv("HOME", str(tmp_path))
@@ -611,7 +611,7 @@ def files(folder):
 
 
 @pytest.fixture(scope="module")
-def finished_run(own_generators, tmp_path_factory):
+def finished_run(own_settings, tmp_path_factory):
     """The folder of a run of one epoch, trained once."""
     folder = tmp_path_factory.mktemp("finished")
     with pytest.MonkeyPatch.context() as patch:
