@@ -140,6 +140,21 @@ def exports(shared_folder):
     return models.Exports(shared_folder)
 
 
+@pytest.fixture(scope="module")
+def own_settings():
+    """Leaves generators, kernels and threads of the tests' process as they are, which runs set."""
+    import keras  # here, as tests of the server have no Keras
+    import tensorflow as tf
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(keras.utils, "set_random_seed", lambda seed: None)
+        patch.setattr(tf.config.experimental, "enable_op_determinism", lambda: None)
+        for kind in ("inter", "intra"):
+            setting = f"set_{kind}_op_parallelism_threads"
+            patch.setattr(tf.config.threading, setting, lambda threads: None)
+        yield
+
+
 @pytest.fixture
 def quiet_library(monkeypatch):
     """Makes each `UserWarning` of the library an error, as in an example that teaches its use."""

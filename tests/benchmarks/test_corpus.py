@@ -27,10 +27,9 @@ def test_too_few_tokens_for_the_words(tmp_path, forks):
     assert "Received: --tokens=900" in done.stderr
 
 
-def test_blocks_add_up_to_the_text(monkeypatch):
-    monkeypatch.setattr(corpus, "_BLOCK", 10)
-    drawn = [len(ranks) for ranks in corpus.draw(25, 7, 1)]
-    assert drawn == [10, 10, 5]
+def test_blocks_add_up_to_the_text():
+    drawn = [len(ranks) for ranks in corpus.draw(2**21 + 5, 7, 1)]
+    assert drawn == [2**20, 2**20, 5]
 
 
 def test_frequency_falls_as_zipf_says():

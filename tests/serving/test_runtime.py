@@ -551,7 +551,7 @@ runtime.load({str(exports["tied"])!r}).score(["a b"])
     assert not [*tmp_path.iterdir()]
 
 
-@pytest.mark.parametrize("shape", [(3,), (2, 3, 1), (2, 4)])
+@pytest.mark.parametrize("shape", [(3,), (2, 3, 1), (2, 4)], ids=str)
 def test_an_input_of_another_shape_is_told_which_it_must_have(shape):
     spec = sessions.Spec(np.float32, ["rows", 3])
     assert spec.checked("x", np.zeros([2, 3])).dtype == np.float32

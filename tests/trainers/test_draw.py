@@ -16,7 +16,6 @@ from trainers import draw, evaluate, lm
 from trainers.drawing import experiment, pictures
 from trainers.studies import search
 from trainers.tasks import config as configs
-from trainers.training import strategies
 
 SMALL = (
     "--task=mnist",
@@ -71,9 +70,8 @@ def trained(folder, tmp_path_factory, forks):
 
 
 @pytest.fixture
-def call(monkeypatch, capsys):
+def call(own_settings, capsys):
     """Runs a command line in this process, whose generators are left as they are."""
-    monkeypatch.setattr(strategies, "make_deterministic", lambda seed: None)
     return calls.in_process(draw, capsys)
 
 

@@ -324,6 +324,7 @@ def test_json_that_cannot_be(changed, message, recwarn, monkeypatch):
         {"nll": np.float32([1])},
         {"tokens": None},
     ],
+    ids=["count_in_words", "one_nll", "no_tokens"],
 )
 def test_a_signature_that_promises_something_else(promised):
     with lying("grpc", {}, promised) as address:
@@ -421,7 +422,9 @@ def asked(transport):
     return transport.predict("score_v2", {"text": np.array([b"a"], object)})
 
 
-@pytest.mark.parametrize("shape", [[1, 10**12], [2**62, 2**62], [0, 2**62], [-1]])
+@pytest.mark.parametrize(
+    "shape", [[1, 10**12], [2**62, 2**62], [0, 2**62], [-1]], ids=str
+)
 def test_a_number_that_fills_a_huge_tensor(shape):
     proto = tf.make_tensor_proto(np.float32([1]))
     proto.tensor_shape.Clear()

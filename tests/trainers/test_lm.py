@@ -18,7 +18,6 @@ from tests.trainers import calls
 from trainers import evaluate, generate, lm, pixels, report
 from trainers.language import exporting
 from trainers.tasks.run_folders import ExportOptions
-from trainers.training import strategies
 
 SMALL = (
     "--preset=small",
@@ -67,10 +66,9 @@ def run(forks, environment, *arguments, status=0):
 
 
 @pytest.fixture
-def call(environment, monkeypatch, capsys):
+def call(environment, own_settings, monkeypatch, capsys):
     """Runs a command line in this process, whose generators are left as they are."""
     monkeypatch.setenv("HOME", environment["HOME"])
-    monkeypatch.setattr(strategies, "make_deterministic", lambda seed: None)
     return calls.in_process(lm, capsys)
 
 

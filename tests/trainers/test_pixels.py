@@ -8,6 +8,7 @@ import re
 import numpy as np
 import pytest
 from etils import epath
+from matplotlib import figure
 
 from tests import pictures
 from tests.trainers import calls, mnist_files
@@ -16,7 +17,6 @@ from trainers import export as export_command
 from trainers.data import files
 from trainers.sequences import experiment as sequence_runs
 from trainers.sequences import modeling
-from trainers.training import runs, strategies
 
 SMALL = (
     "--preset=small",
@@ -42,9 +42,8 @@ def folder(tmp_path_factory):
 
 
 @pytest.fixture
-def call(monkeypatch, capsys):
+def call(own_settings, capsys):
     """Runs a command line in this process, whose generators are left as they are."""
-    monkeypatch.setattr(strategies, "make_deterministic", lambda seed: None)
     return calls.in_process(pixels, capsys)
 
 
@@ -331,10 +330,10 @@ def test_of_a_network_that_cannot_see_all_steps_and_a_picture_that_cannot_be_wri
 ):
     """Both are told; the test set is read once, and the picture costs no result."""
 
-    def full(*_):
+    def full(*_, **__):
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(runs, "save_picture", full)
+    monkeypatch.setattr(figure.Figure, "savefig", full)
     splits = []
     score = modeling.SequenceModeling.score
     monkeypatch.setattr(

@@ -13,7 +13,6 @@ from tests.trainers.time_series import series_files
 from trainers import evaluate, series
 from trainers import export as export_command
 from trainers.time_series import exporting
-from trainers.training import strategies
 
 SMALL = (
     "--config.data.channels=a,b",
@@ -47,9 +46,8 @@ def shared_flags():
 
 
 @pytest.fixture
-def call(monkeypatch, capsys):
+def call(own_settings, capsys):
     """Runs a command line in this process, whose generators are left as they are."""
-    monkeypatch.setattr(strategies, "make_deterministic", lambda seed: None)
     return calls.in_process(series, capsys)
 
 

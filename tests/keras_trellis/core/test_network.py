@@ -65,7 +65,7 @@ def test_bad_arguments(function, value):
         assert repr(value) in str(error.value)
 
 
-@pytest.mark.parametrize("cycle", [(), [], (0,), (1, -1), (1, 1.5)])
+@pytest.mark.parametrize("cycle", [(), [], (0,), (1, -1), (1, 1.5)], ids=str)
 def test_bad_cycles(cycle):
     with pytest.raises(ValueError, match="dilation_rate") as error:
         keras_trellis.receptive_field(3, dilation_rate=cycle)

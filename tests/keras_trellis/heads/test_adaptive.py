@@ -87,7 +87,9 @@ def test_softmax_in_float32_under_mixed_precision(policy):
     np.testing.assert_allclose(nll, nll_of(np.asarray(log_probs), targets), rtol=1e-5)
 
 
-@pytest.mark.parametrize("cutoffs", [(), (0, 3), (3, 3), (5, 3), (2.5,), 7, "ab"])
+@pytest.mark.parametrize(
+    "cutoffs", [(), (0, 3), (3, 3), (5, 3), (2.5,), 7, "ab"], ids=str
+)
 def test_bad_cutoffs(cutoffs):
     with pytest.raises(
         ValueError, match="`cutoffs` must be .* increasing.*Received: cutoffs="

@@ -101,6 +101,7 @@ def test_a_target_that_is_no_word_is_a_nan_under_xla():
 @pytest.mark.parametrize(
     "shape",
     [(), (3,), (5,), (2, 5), (2, 1, 1), (2, 1, 4), (1, 1, 5), (2, 2, 5), (2, 3, 5, 1)],
+    ids=str,
 )
 def test_targets_share_the_axis_of_levels_and_no_other(shape):
     features, targets = tf.zeros((2, 3, 5, E)), np.zeros(shape, "int32")

@@ -1447,7 +1447,7 @@ def test_bad_states(state, said):
     assert said in str(error.value)
 
 
-@pytest.mark.parametrize("shape", [(2, 5), (2, 5, P, 1), (2, 5, None)])
+@pytest.mark.parametrize("shape", [(2, 5), (2, 5, P, 1), (2, 5, None)], ids=str)
 def test_bad_input_shapes_at_build(shape):
     with pytest.raises(ValueError) as error:
         keras_trellis.TrellisLayer(UNITS, 3).build(shape)

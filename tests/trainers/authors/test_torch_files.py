@@ -114,6 +114,7 @@ class Call:
         lambda path: Call(os.system, f"touch {path}"),
         lambda path: Call(open, str(path), "w"),
     ],
+    ids=["system", "open"],
 )
 def test_no_pickled_call_is_made(torch, tmp_path, zipped, call):
     made, file = tmp_path / "made", tmp_path / "weights.pkl"

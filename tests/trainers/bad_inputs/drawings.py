@@ -26,31 +26,31 @@ def matlab(**values) -> bytes:
 GOOD = matlab(X=np.zeros((32, 32, 3, 20), "uint8"), y=np.ones((20, 1)))
 
 
-def svhn(line: str, flags: str = "", train: bytes = GOOD, test: bytes = GOOD, warning: str = "") -> Row:
+def svhn(name: str, line: str, flags: str = "", train: bytes = GOOD, test: bytes = GOOD, warning: str = "") -> Row:
     """Returns the row of SVHN's two files in the folder `houses`."""
     files = {"houses/train_32x32.mat": train, "houses/test_32x32.mat": test}
-    return Row("draw", f"{SVHN} {flags}", line, files, warning=warning)
+    return Row(name, "draw", f"{SVHN} {flags}", line, files, warning=warning)
 
 
 ROWS = (
-    Row("draw", "", f"--task is missing; expected one of {', '.join(registry.trained_by('trainers.draw'))}"),
-    Row("draw", "--task=mnist --distribute=workers", "--distribute must be none or mirrored for trainers.draw. Received: --distribute=workers"),
-    Row("draw", "--task=mnst", "unknown --task 'mnst'; did you mean 'mnist'?"),
-    Row("draw", "--task=mnist --preset=papr", "unknown --preset 'papr'; did you mean 'paper'? (of --task=mnist)"),
-    Row("draw", "--task=ptb", "--task=ptb is one of python -m trainers.lm, not of trainers.draw"),
-    Row("lm", "--task=mnist", "--task=mnist is one of python -m trainers.draw, not of trainers.lm"),
-    Row("draw", "--task=mnist --config.model.depth=3", "unknown --config field 'model.depth'; {any}"),
-    Row("draw", "--task=mnist --config.model.steps=0",
+    Row("draw_without_task", "draw", "", f"--task is missing; expected one of {', '.join(registry.trained_by('trainers.draw'))}"),
+    Row("draw_by_workers", "draw", "--task=mnist --distribute=workers", "--distribute must be none or mirrored for trainers.draw. Received: --distribute=workers"),
+    Row("draw_misspelt_task", "draw", "--task=mnst", "unknown --task 'mnst'; did you mean 'mnist'?"),
+    Row("draw_misspelt_preset", "draw", "--task=mnist --preset=papr", "unknown --preset 'papr'; did you mean 'paper'? (of --task=mnist)"),
+    Row("language_task_to_draw", "draw", "--task=ptb", "--task=ptb is one of python -m trainers.lm, not of trainers.draw"),
+    Row("drawing_task_to_lm", "lm", "--task=mnist", "--task=mnist is one of python -m trainers.draw, not of trainers.lm"),
+    Row("depth_to_draw", "draw", "--task=mnist --config.model.depth=3", "unknown --config field 'model.depth'; {any}"),
+    Row("draw_steps_zero", "draw", "--task=mnist --config.model.steps=0",
         "`config.model.steps` must be an integer of at least 1 and below 2**31. Received: config.model.steps=0"),
-    Row("draw", "--task=mnist --config.data.pixels=black",
+    Row("draw_black_pixels", "draw", "--task=mnist --config.data.pixels=black",
         "`config.data.pixels` must be one of ('drawn', 'grey'). Received: config.data.pixels='black'"),
-    svhn(f"{GRIDS} Received: config.model.read=33, config.model.write=5", "--config.model.read=33"),
-    svhn("`config.data.validation` must be at most 19, as there are 20 training images. Received: config.data.validation=500",
+    svhn("draw_read_larger_than_image", f"{GRIDS} Received: config.model.read=33, config.model.write=5", "--config.model.read=33"),
+    svhn("svhn_validation_too_large", "`config.data.validation` must be at most 19, as there are 20 training images. Received: config.data.validation=500",
         warning="SVHN: these are not all"),
-    svhn("`config.data.batch_size` must be at most 10, the number of training images. Received: config.data.batch_size=100",
+    svhn("svhn_batch_too_large", "`config.data.batch_size` must be at most 10, the number of training images. Received: config.data.batch_size=100",
         "--config.data.validation=10", warning="SVHN: these are not all"),
-    svhn("houses/test_32x32.mat must be a Matlab file of version 5. Received: {any}", test=b"digits"),
-    svhn("houses/train_32x32.mat must hold X and y. Received: a file without X", train=matlab(y=np.ones(3))),
-    svhn("houses/train_32x32.mat must hold labels from 1 to 10. Received: labels from 0 to 0",
+    svhn("svhn_test_is_text", "houses/test_32x32.mat must be a Matlab file of version 5. Received: {any}", test=b"digits"),
+    svhn("svhn_train_without_images", "houses/train_32x32.mat must hold X and y. Received: a file without X", train=matlab(y=np.ones(3))),
+    svhn("svhn_label_zero", "houses/train_32x32.mat must hold labels from 1 to 10. Received: labels from 0 to 0",
         train=matlab(X=np.zeros((32, 32, 3, 2), "uint8"), y=np.zeros(2, int))),
 )

@@ -18,6 +18,7 @@ class Row(NamedTuple):
     """A command line that is refused.
 
     Attributes:
+        name: What is wrong, in a few words; no other row of any table has it. The test's id.
         command: The command's module in `trainers`.
         flags: Its flags as a shell reads them. `{dir}` is the row's folder, where the command runs.
         line: What the user reads after "error: ". `{dir}` as above; `{any}` is any text.
@@ -28,6 +29,7 @@ class Row(NamedTuple):
         warning: How a line begins that comes before.
     """
 
+    name: str
     command: str
     flags: str
     line: str

@@ -67,6 +67,7 @@ def test_every_command_is_started_alike(path):
             2,
         ),
     ],
+    ids=repr,
 )
 def test_an_error_is_a_line_and_a_status(capsys, error, status):
     def fails():
@@ -95,7 +96,7 @@ HIDDEN = [
 ]
 
 
-@pytest.mark.parametrize("error", HIDDEN)
+@pytest.mark.parametrize("error", HIDDEN, ids=repr)
 def test_memory_that_ran_out_behind_an_error_is_told(capsys, error):
     def fails():
         raise error

@@ -50,6 +50,12 @@ def test_probabilities_sum_to_one():
     assert found == pytest.approx(math.log(p))
 
 
+def test_of_what_nothing_is_known_each_byte_and_each_end_is_one_of_257():
+    unread = plain.Remainder([], ())
+    part = plain.Part(" ", "é", "<unk>")
+    assert unread.nats([part]) == pytest.approx(math.log(4) + 5 * math.log(257))
+
+
 def test_what_a_word_does_not_say_costs_what_it_tells():
     parts = tokens.pydoc_parts(TEXT)
     remainder = plain.Remainder(parts, {part.word for part in parts} - {"zebras"})

@@ -13,12 +13,13 @@ TOPICS = {
 
 
 def test_words(monkeypatch):
-    monkeypatch.setattr(pydoc, "_split", lambda prepared: prepared)
     monkeypatch.setattr("pydoc_data.topics.topics", TOPICS)
-    assert pydoc.texts() == {
-        "one": 'title\nit\'s the " first " built-in of N , e . g . x == N .\nshared text .\n',
-        "two": "own text ...\n",
-    }
+    texts = pydoc.texts()
+    assert texts["train"] == (
+        'own text ...\ntitle\nit\'s the " first " built-in of N , e . g . x == N .\n'
+        "shared text .\n"
+    )
+    assert texts["validation"] == texts["test"] == ""
 
 
 def test_splits_of_the_installed_text():

@@ -148,7 +148,7 @@ def test_load_refuses_what_is_no_vocabulary(tmp_path, content, message):
         Vocabulary.load(path)
 
 
-@pytest.mark.parametrize("ids", [[4], [-1], np.array([0, 9])])
+@pytest.mark.parametrize("ids", [[4], [-1], np.array([0, 9])], ids=str)
 def test_decode_refuses_ids_out_of_range(ids):
     with pytest.raises(
         ValueError, match=f"`ids` must be from 0 to 3. Received: {ids[-1]}"

@@ -11,7 +11,6 @@ from absl.testing import flagsaver
 from trainers import lm
 from trainers.language import corpora
 from trainers.tasks import registry
-from trainers.training import strategies
 
 # Bytes of Wikipedia's markup, beyond ASCII too; a part may end within a character or a line.
 CONTENT = ("<page>\n  ''Anarchism'' — Αναρχία \r\n== [[été]] ==\n\n" * 60).encode()[
@@ -71,9 +70,8 @@ def test_files_that_are_not_there(tmp_path, content, message):
         corpora.load("enwik8", None, tmp_path / "cache")
 
 
-def test_it_trains_and_is_told_in_bits(folder, monkeypatch, capsys):
+def test_it_trains_and_is_told_in_bits(folder, own_settings, monkeypatch, capsys):
     monkeypatch.setenv("HOME", str(folder / "home"))
-    monkeypatch.setattr(strategies, "make_deterministic", lambda seed: None)
     sizes = ("units=6", "output_units=4", "embedding_units=4")
     flags = [f"--config.model.{size}" for size in sizes]
     flags += [

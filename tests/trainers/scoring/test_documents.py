@@ -63,8 +63,7 @@ def test_a_record_is_a_document(tmp_path, compression):
     ]
 
 
-def test_lines_that_are_no_documents_are_told_and_passed(tmp_path, monkeypatch):
-    monkeypatch.setattr(documents, "LONGEST", 40)
+def test_lines_that_are_no_documents_are_told_and_passed(tmp_path):
     path = tmp_path / "a.jsonl"
     lines = [
         b"{",
@@ -73,7 +72,7 @@ def test_lines_that_are_no_documents_are_told_and_passed(tmp_path, monkeypatch):
         b'{"text": 1}',
         b'{"text": "\\ud800"}',
         b'{"text": "\xff"}',
-        b'{"text": "' + b"a" * 100 + b'"}',
+        b'{"text": "' + b"a" * documents.LONGEST + b'"}',
         b'{"text": "", "out": 1}',
         b'{"text": "a"}',
     ]
@@ -86,7 +85,7 @@ def test_lines_that_are_no_documents_are_told_and_passed(tmp_path, monkeypatch):
         "it has no text in the field 'text'",
         "it is not UTF-8: ",
         "it is not UTF-8: ",
-        "it is longer than 40 bytes",
+        "it is longer than 16,777,216 bytes",
         "it has a field 'out', which the scores would replace: choose another --output_field",
     ]
     for number, (found, reason) in enumerate(zip(failures, reasons, strict=True), 1):
@@ -124,11 +123,11 @@ def test_a_line_has_a_depth_that_no_caller_changes(tmp_path, opens, closes):
     "content, reason",
     [
         (b"a\nb\xff", "it is not UTF-8: byte 0xff in line 2, at offset 3 of it"),
-        (b"a" * 41, "it is longer than 40 bytes"),
+        (b"a" * (2**24 + 1), "it is longer than 16,777,216 bytes"),
     ],
+    ids=["not_utf8", "too_long"],
 )
-def test_texts_that_are_no_documents_are_told(tmp_path, content, reason, monkeypatch):
-    monkeypatch.setattr(documents, "LONGEST", 40)
+def test_texts_that_are_no_documents_are_told(tmp_path, content, reason):
     path = tmp_path / "a.txt"
     path.write_bytes(content)
     (found,) = read(path)
@@ -233,6 +232,7 @@ def test_a_file_that_is_gone_is_told(tmp_path):
         (MemoryError("no"), True),
         (tf.errors.ResourceExhaustedError(None, None, "no"), True),
     ],
+    ids=repr,
 )
 def test_an_error_of_a_store_or_of_memory_is_no_failure_of_a_file(error, stops):
     def opened(_):

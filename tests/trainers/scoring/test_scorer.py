@@ -131,6 +131,7 @@ def test_a_model_that_fails_whatever_it_reads_stops(scorer, altered, texts):
         OSError("no room"),
         tf.errors.ResourceExhaustedError(None, None, "no room"),
     ],
+    ids=repr,
 )
 def test_what_no_text_is_to_blame_for_stops(scorer, altered, error):
     altered(raising(error, lambda ids: True))

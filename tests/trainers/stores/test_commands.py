@@ -14,7 +14,7 @@ from trainers import draw, evaluate, export, generate, lm, pixels, report
 from trainers.data import stores
 from trainers.data.stores import to_path
 from trainers.drawing import pictures
-from trainers.training import strategies, workdir
+from trainers.training import workdir
 
 SMALL = (
     "--task=text",
@@ -44,9 +44,8 @@ DRAWING = (
 
 
 @pytest.fixture
-def call(tmp_path, monkeypatch, capsys):
+def call(tmp_path, own_settings, monkeypatch, capsys):
     monkeypatch.setenv("HOME", str(tmp_path))
-    monkeypatch.setattr(strategies, "make_deterministic", lambda seed: None)
     return calls.in_process(lm, capsys)
 
 

@@ -156,8 +156,9 @@ def test_what_fails_while_it_is_written_leaves_what_was_there(folder):
 
 def test_errors_say_what_the_store_says(store, folder):
     (folder / "a").write_bytes(b"1")
-    with pytest.raises(FileNotFoundError, match=r"b does not exist"):
-        (folder / "b").read_bytes()
+    for act in ((folder / "b").read_bytes, (folder / "b").rmtree):
+        with pytest.raises(FileNotFoundError, match=r"b does not exist"):
+            act()
     with pytest.raises(FileNotFoundError, match=r"://nobody/x does not exist"):
         to_path(f"{store.scheme}://nobody/x").write_bytes(b"1")
     with going_wrong(store, lambda *_: "denied"):

@@ -7,15 +7,14 @@ from etils import epath
 
 from trainers.studies import budget, experiments
 from trainers.tasks import config as configs
-from trainers.training import schedules, strategies
+from trainers.training import schedules
 from trainers.training.trainer import Trainer
 
 SIZES = dict(units=4, depth=2, output_units=None, kernel_size=2, dilation_rate=(1,))
 
 
 @pytest.fixture
-def config(monkeypatch):
-    monkeypatch.setattr(strategies, "make_deterministic", lambda seed: None)
+def config(own_settings):
     loaded = configs.load("adding", "small")
     loaded.model.update(SIZES)
     loaded.data.update(steps=10, train=64, validation=8, test=8, batch_size=8)

@@ -36,7 +36,7 @@ from trainers.tasks import config as configs
 from trainers.tasks import registry, schema
 from trainers.time_series import models as series_models
 from trainers.time_series.tasks import SeriesTask
-from trainers.training import hold, loop, schedules, strategies
+from trainers.training import hold, loop, schedules
 from trainers.training.workdir import WorkdirError, read_config, read_result
 
 SETTINGS = Settings(
@@ -129,10 +129,8 @@ def test_a_kind_of_task_has_settings(kind, some):
 
 
 def test_a_task_without_settings_for_a_model_is_refused_before_anything_is_loaded(
-    monkeypatch, tmp_path
+    own_settings, monkeypatch, tmp_path
 ):
-    # This process may have computed on other threads.
-    monkeypatch.setattr(comparison.budget, "fix_threads", lambda threads: None)
     task = dataclasses.replace(registry.get("adding"), name="mine", baselines={})
     monkeypatch.setitem(registry.TASKS, "mine", task)
     settings = SETTINGS._replace(tasks=["mine"])
@@ -283,7 +281,7 @@ def test_a_layer_beside_a_trellis_network_has_what_was_changed_of_its_preset():
 
 
 @pytest.fixture
-def planned(monkeypatch):
+def planned(own_settings, monkeypatch):
     """A comparison whose models are not measured, and whose runs are written down alone."""
     begun = []
 
@@ -301,7 +299,6 @@ def planned(monkeypatch):
 
     monkeypatch.setattr(comparison, "_measured", measured)
     monkeypatch.setattr(comparison, "_train", train)
-    monkeypatch.setattr(comparison.budget, "fix_threads", lambda threads: None)
     return begun
 
 
@@ -599,8 +596,7 @@ def test_streaming_is_measured(model):
     assert 0 < costs[model] < 10
 
 
-def test_models_are_measured(monkeypatch):
-    monkeypatch.setattr(strategies, "make_deterministic", lambda seed: None)
+def test_models_are_measured(own_settings, monkeypatch):
     monkeypatch.setattr(streaming, "measure", lambda steps: dict.fromkeys(steps, 0.25))
 
     def stage_seconds(experiment, config):
@@ -634,7 +630,11 @@ def test_runs_are_ordinary_runs(tmp_path, monkeypatch):
     assert read_config(workdir)["seed"] == 5
 
 
-@pytest.mark.parametrize("file", sorted((ROOT / "docs/comparisons").glob("*.json")))
+@pytest.mark.parametrize(
+    "file",
+    sorted((ROOT / "docs/comparisons").glob("*.json")),
+    ids=lambda file: file.stem,
+)
 def test_the_configs_of_the_page_are_valid(file):
     """A file is called TABLE-MODEL, a table after its task.
 

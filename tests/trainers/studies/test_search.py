@@ -60,7 +60,9 @@ def test_all_that_a_task_searches_is_valid(task):
         assert all(applied[name] == flatten(config.to_dict())[name] for name in others)
 
 
-@pytest.mark.parametrize("file", sorted((ROOT / "docs/studies").glob("*.json")))
+@pytest.mark.parametrize(
+    "file", sorted((ROOT / "docs/studies").glob("*.json")), ids=lambda file: file.stem
+)
 def test_the_studies_of_the_page_can_be_repeated(file):
     config = configs.read(file)
     schema.check(config)

@@ -15,7 +15,6 @@ from trainers import export as export_command
 from trainers.data.recordings import NO_CLASS
 from trainers.tagging.objective import Tags, f1_scores
 from trainers.tasks import config as configs
-from trainers.training import strategies
 
 TINY = (
     "--config.data.channels=a",
@@ -51,8 +50,7 @@ def folder(tmp_path):
 
 
 @pytest.fixture
-def call(monkeypatch, capsys):
-    monkeypatch.setattr(strategies, "make_deterministic", lambda seed: None)
+def call(own_settings, capsys):
     missing = "input" not in flags.FLAGS
     if missing:
         flags.DEFINE_string("input", None, "")

@@ -5,6 +5,7 @@ import functools
 
 import numpy as np
 import pytest
+from matplotlib import figure
 
 from tests.trainers.training import toy
 from trainers import optimizers
@@ -163,7 +164,7 @@ def test_fewer_epochs_than_are_done_are_refused_and_change_nothing(tmp_path):
 def test_the_curves_show_what_has_changed(tmp_path, monkeypatch):
     pictures = []
     monkeypatch.setattr(
-        progress, "save_picture", lambda picture, path: pictures.append(picture)
+        figure.Figure, "savefig", lambda picture, *_, **__: pictures.append(picture)
     )
     rate = workdir.Change(10, 2.5, "optimizer.learning_rate", 0.01, 0.001)
     changes = [

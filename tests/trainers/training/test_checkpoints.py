@@ -293,6 +293,7 @@ CODES = [errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS, errno.EFBIG, errno.
         *(OSError(code, os.strerror(code)) for code in CODES),
         tf.errors.PermissionDeniedError(None, None, "no access"),
     ],
+    ids=repr,
 )
 def test_what_cannot_be_written_leaves_the_earlier_ones(
     store, told, monkeypatch, error

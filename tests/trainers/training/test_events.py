@@ -128,14 +128,14 @@ def test_a_damaged_file_is_set_aside(folder, damage, cause):
 
 def test_a_file_that_cannot_be_read_is_set_aside(folder, monkeypatch):
     (file,) = event_files(folder)
-    read_bytes = events.read_bytes
+    read_bytes = type(file).read_bytes
 
     def forbidden(path):
         if path == file:
             raise PermissionError(errno.EACCES, "Permission denied", str(path))
         return read_bytes(path)
 
-    monkeypatch.setattr(events, "read_bytes", forbidden)
+    monkeypatch.setattr(type(file), "read_bytes", forbidden)
     said = []
     record(folder, [6], last_step=5, told=rows(range(FIRST, 6)), announce=said.append)
     assert "cannot be read (Permission denied); it is set aside" in said[0]

@@ -246,12 +246,12 @@ def test_each_cause_is_told_once(folder, monkeypatch):
     out = io.StringIO()
     codes = iter([errno.ENOSPC, errno.EIO, errno.ENOSPC])
 
-    def failing(*_):
+    def failing(*_, **__):
         code = next(codes)
         raise OSError(code, os.strerror(code))
 
     shown = begin(folder, out)
-    monkeypatch.setattr(progress, "write_atomically", failing)  # of the curves
+    monkeypatch.setattr(figure.Figure, "savefig", failing)
     go(shown, 12)
     assert next(codes, None) is None
     assert out.getvalue().count("cannot be written") == 2

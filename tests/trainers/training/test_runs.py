@@ -18,7 +18,7 @@ from etils import epath
 
 from tests.trainers.training import stopped_run
 from trainers.data.files import read_json
-from trainers.language import experiment, exporting, texts, writing
+from trainers.language import experiment, exporting, writing
 from trainers.studies import search
 from trainers.tasks import config as configs
 from trainers.tasks import run_folders
@@ -81,10 +81,9 @@ def train_run(config, path, corpus):
 
 
 @pytest.fixture
-def train(config, corpus, tmp_path, monkeypatch):
+def train(config, corpus, own_settings, tmp_path, monkeypatch):
     """Trains in this process, whose generators are left as they are."""
     monkeypatch.setenv("HOME", str(tmp_path))
-    monkeypatch.setattr(strategies, "make_deterministic", lambda seed: None)
     return lambda: train_run(config, tmp_path / "run", corpus)
 
 
@@ -129,18 +128,17 @@ def assert_refused(train, config, changes, message):
     ],
 )
 def test_a_recipe_that_cannot_be_trained_is_named_before_the_text_is_read(
-    train, config, tmp_path, monkeypatch, group, values, named
+    train, config, corpus, tmp_path, group, values, named
 ):
-    monkeypatch.setattr(
-        texts, "load_corpus", lambda *_: pytest.fail("the text is read")
-    )
+    shutil.rmtree(corpus)
     assert_refused(train, config, {group: values}, named)
     assert not (tmp_path / "run").exists()
 
 
-def test_a_run_may_leave_the_test_text_unread(config, corpus, tmp_path, monkeypatch):
+def test_a_run_may_leave_the_test_text_unread(
+    config, corpus, own_settings, tmp_path, monkeypatch
+):
     monkeypatch.setenv("HOME", str(tmp_path))
-    monkeypatch.setattr(strategies, "make_deterministic", lambda seed: None)
     load = functools.partial(experiment.LanguageExperiment, config, str(corpus))
     runs.train(
         load,
@@ -433,11 +431,10 @@ def test_a_run_in_bfloat16_with_a_head_goes_on_as_if_it_had_never_stopped(
 
 
 def test_a_run_that_an_earlier_version_left_goes_on_as_if_it_had_never_stopped(
-    tmp_path, monkeypatch, capsys
+    own_settings, tmp_path, monkeypatch, capsys
 ):
     shutil.copytree(stopped_run.FOLDER, tmp_path, dirs_exist_ok=True)
     monkeypatch.setenv("HOME", str(tmp_path))
-    monkeypatch.setattr(strategies, "make_deterministic", lambda seed: None)
     run, corpus = tmp_path / stopped_run.RUN, tmp_path / stopped_run.CORPUS
     recipe = stopped_run.named(run)  # the preset `small` is another network by now
     assert recipe.to_dict() == stopped_run.config().to_dict()
@@ -585,11 +582,10 @@ def test_a_finished_run_whose_files_are_lost_says_so(train, finished, capsys):
 
 @pytest.mark.parametrize("preset", ["paper", "released"])
 def test_the_large_presets_train_and_ask_for_a_gpu(
-    preset, corpus, tmp_path, monkeypatch, capsys
+    preset, corpus, own_settings, tmp_path, monkeypatch, capsys
 ):
     """Every term of the loss is on, whatever the sizes; those of `text` are those of `ptb`."""
     monkeypatch.setenv("HOME", str(tmp_path))
-    monkeypatch.setattr(strategies, "make_deterministic", lambda seed: None)
     config = configs.load("text", preset)
     config.model.update(
         units=6, output_units=4, embedding_units=4, depth=4, auxiliary_every=2
@@ -615,12 +611,11 @@ def files(folder):
 
 
 @pytest.fixture(scope="module")
-def finished_run(tmp_path_factory):
+def finished_run(own_settings, tmp_path_factory):
     """The folder of a run of one epoch, trained once."""
     folder = tmp_path_factory.mktemp("finished")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("HOME", str(folder))
-        patch.setattr(strategies, "make_deterministic", lambda seed: None)
         text = small_corpus(folder)
         train_run(small_config(), folder / "run", text)
     return folder / "run"
@@ -668,11 +663,9 @@ def test_a_finished_run_stays_as_it_is(
 
 
 def test_another_recipe_is_refused_before_the_text_is_read(
-    train, config, finished, monkeypatch
+    train, config, corpus, finished
 ):
-    monkeypatch.setattr(
-        texts, "load_corpus", lambda *_: pytest.fail("the text is read")
-    )
+    shutil.rmtree(corpus)
     config.model.depth = 3
     with pytest.raises(WorkdirError, match="another run"):
         train()

@@ -99,6 +99,7 @@ def test_a_run_stops_after_so_many_epochs_without_a_better_loss():
         {"epochs": (0,)},
         {"average_after": 0},
     ],
+    ids=str,
 )
 def test_bad_arguments_are_named(arguments):
     with pytest.raises(ValueError, match=f"`{next(iter(arguments))}` .* Received: "):

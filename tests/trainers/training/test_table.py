@@ -118,16 +118,16 @@ def test_killed_while_setting_a_table_aside_it_has_all_its_rows_the_next_time(
 ):
     content = b"\xef\xbb\xbf" + WHOLE.encode()
     path.write_bytes(content)
-    write, done = table.write_atomically, []
+    replace, done = type(path).replace, []
 
     def killed(*arguments):
         if len(done) == writes:
             raise KeyboardInterrupt
         done.append(arguments)
-        write(*arguments)
+        replace(*arguments)
 
     with monkeypatch.context() as patch:
-        patch.setattr(table, "write_atomically", killed)
+        patch.setattr(type(path), "replace", killed)
         with pytest.raises(KeyboardInterrupt):
             go_on(path)
     go_on(path)
@@ -180,7 +180,7 @@ def test_what_cannot_be_set_aside_is_left_as_it_is(path, monkeypatch):
     def forbidden(*_):
         raise PermissionError(errno.EACCES, "Permission denied")
 
-    monkeypatch.setattr(table, "write_atomically", forbidden)
+    monkeypatch.setattr(type(path), "replace", forbidden)
     (said,) = go_on(path)
     assert "cannot be set aside" in said and "it stays, and gets no more rows" in said
     monkeypatch.undo()
