@@ -11,7 +11,6 @@ import functools
 import math
 import operator
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
 
 from keras import ops
 
@@ -44,7 +43,7 @@ def inject(
     needed: Mapping[int, Steps] | None = None,
     *,
     biased: Callable[[Tensor], Tensor] = lambda sequences: sequences,
-    run: Callable[..., Callable[..., Any]] = functools.partial,
+    run: Callable[..., Callable[..., list[Tensor]]] = functools.partial,
 ) -> Addends:
     """Convolves the input, once for each dilation.
 
@@ -98,8 +97,7 @@ def _shares_taps(
     # A product for each dilation costs their number * channels. The shared one costs read *
     # channels, and its sums their number * added.
     added = _ADDED_CHANNELS if network.input_taps > 1 else 0
-    pays: bool = len(needed) * (channels - added) > read * channels
-    return pays
+    return bool(len(needed) * (channels - added) > read * channels)
 
 
 def _tap_products(

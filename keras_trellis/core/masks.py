@@ -158,8 +158,7 @@ def held(valid: Tensor | None, initial: State | None, state: State) -> State:
     """
     if valid is None:
         return state
-    firsts: Sequence[Tensor | int]
-    firsts = [tensor[:, None] for tensor in initial or ()] or [0] * len(state)
+    firsts: Any = [tensor[:, None] for tensor in initial or ()] or [0] * len(state)
     return tuple(
         where(valid, tensor, first) for tensor, first in zip(state, firsts, strict=True)
     )

@@ -222,9 +222,7 @@ def activate(
     Returns:
         the gate's states, each `[B, T', units]`.
     """
-    shifted = state
-    if reach is not None:
-        shifted = _shift(reach, past, state)
+    shifted = state if reach is None else _shift(reach, past, state)
     summed = at_least_float32(total)
     blocks = tf.split(summed, gate.blocks, axis=-1)
     shifted = tuple(map(at_least_float32, shifted))
