@@ -17,13 +17,12 @@ from keras import layers
 from matplotlib import pyplot
 
 from keras_trellis import StreamedModel, TrellisLayer
-from trainers.tasks import config
-from trainers.time_series import tasks
+from trainers.tasks import config, registry
 
 tf.config.threading.set_intra_op_parallelism_threads(1)
 keras.utils.set_random_seed(0)
 budget = float(os.environ.get("SECONDS", 12))  # of the processor, for each training
-data = tasks.WATCH.load(config.load("watch", "small"), None)
+data = registry.get("watch").load(config.load("watch", "small"), None)
 print(*data.notes, data.summary, sep="\n")
 batches = tf.data.Dataset.from_tensor_slices(tuple(data.train))
 batches = batches.shuffle(data.count).batch(32, drop_remainder=True)

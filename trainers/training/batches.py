@@ -1,10 +1,13 @@
 """The batches of a run, as a task gives them and as the loop reads them."""
 
+from __future__ import annotations
+
 import itertools
 from collections.abc import Iterable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import tensorflow as tf
+if TYPE_CHECKING:
+    import tensorflow as tf
 
 Batches = Iterable[Any]
 """Batches in order, read once: nests of NumPy arrays or of the backend's tensors. The first
@@ -17,6 +20,8 @@ def as_dataset(batches: Batches) -> tf.data.Dataset:
     Args:
         batches: at least one, alike in types and in ranks.
     """
+    import tensorflow as tf  # here, as trainers.reproduce has none
+
     if isinstance(batches, tf.data.Dataset):
         return batches
     rest = iter(batches)
@@ -31,6 +36,8 @@ def as_dataset(batches: Batches) -> tf.data.Dataset:
 
 def _any_size(part: Any) -> tf.TensorSpec:
     """Returns the spec of a part of a batch; the last batch of an epoch may be a smaller one."""
+    import tensorflow as tf
+
     tensor = tf.convert_to_tensor(part)
     # The trainer compiles its steps for the shape of the batch that it draws first.
     return tf.TensorSpec([None] * tensor.shape.rank, tensor.dtype)
