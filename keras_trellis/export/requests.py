@@ -7,11 +7,12 @@ import tensorflow as tf
 from keras_trellis.export.checks import Check, Tensors, all_checked, checked
 from keras_trellis.export.continuation import Settings
 from keras_trellis.export.reading import valid
+from keras_trellis.formats.checks import requirement
 from keras_trellis.formats.limits import (
     MOST_STOP_BYTES,
     MOST_TOKENS,
 )
-from keras_trellis.formats.sampling import Sampling, requirement
+from keras_trellis.formats.sampling import Sampling
 from keras_trellis.models import generation
 
 _SAMPLING = ("temperature", "top_k", "top_p")

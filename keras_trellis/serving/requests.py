@@ -7,11 +7,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from keras_trellis.formats.checks import require
+from keras_trellis.formats.checks import require, requirement
 from keras_trellis.formats.limits import (
     MOST_STOP_BYTES,
 )
-from keras_trellis.formats.sampling import Sampling, requirement
+from keras_trellis.formats.sampling import Sampling
 
 # In `forbidden_ids`, beside ids of the vocabulary.
 _UNKNOWN, _NOTHING = -1, -2
