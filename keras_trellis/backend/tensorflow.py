@@ -591,7 +591,7 @@ def onnx_model(
 
     Args:
         call: from tensors to tensors by name. In ONNX no output has the name of an input: one that
-            has gets "next_" before it.
+            has gets `NEXT` before it.
         specs: of the inputs, with their names.
 
     Raises:
@@ -600,11 +600,13 @@ def onnx_model(
     import onnx
     import tf2onnx
 
+    from keras_trellis.formats.names import NEXT
+
     taken = {spec.name for spec in specs}
 
     def named(*values: Tensor) -> dict[str, Tensor]:
         return {
-            f"next_{name}" if name in taken else name: tf.identity(value)
+            f"{NEXT}{name}" if name in taken else name: tf.identity(value)
             for name, value in call(*values).items()
         }
 

@@ -24,20 +24,18 @@ def as_dataset(batches: Batches) -> tf.data.Dataset:
 
     if isinstance(batches, tf.data.Dataset):
         return batches
+
+    def any_size(part: Any) -> tf.TensorSpec:
+        tensor = tf.convert_to_tensor(part)
+        # The last batch of an epoch may be a smaller one, and the trainer compiles its steps for
+        # the shape of the batch that it draws first.
+        return tf.TensorSpec([None] * tensor.shape.rank, tensor.dtype)
+
     rest = iter(batches)
     first = next(rest)
-    specs = tf.nest.map_structure(_any_size, first)
     # The first one is drawn once for its types. A pipeline calls the function once, too.
     dataset = tf.data.Dataset.from_generator(
-        lambda: itertools.chain([first], rest), output_signature=specs
+        lambda: itertools.chain([first], rest),
+        output_signature=tf.nest.map_structure(any_size, first),
     )
     return dataset.prefetch(1)
-
-
-def _any_size(part: Any) -> tf.TensorSpec:
-    """Returns the spec of a part of a batch; the last batch of an epoch may be a smaller one."""
-    import tensorflow as tf
-
-    tensor = tf.convert_to_tensor(part)
-    # The trainer compiles its steps for the shape of the batch that it draws first.
-    return tf.TensorSpec([None] * tensor.shape.rank, tensor.dtype)
