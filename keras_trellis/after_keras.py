@@ -70,8 +70,8 @@ class _Finder(MetaPathFinder):
                     raise
                 raise ModuleNotFoundError(
                     f"Keras's backend is {error.name!r}, which is not installed: pip install "
-                    f"'keras_trellis[{error.name}]', or set KERAS_BACKEND to one of "
-                    f"{', '.join(_BACKENDS)} that is.",
+                    f"'keras_trellis[{error.name}]', or set KERAS_BACKEND to an installed one of "
+                    f"{', '.join(_BACKENDS)}.",
                     name=error.name,
                 ) from None
             finally:

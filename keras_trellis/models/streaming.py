@@ -97,9 +97,10 @@ class Streaming:
     ) -> Tensor:
         """Continues prompts of equal length.
 
-        The same arguments and seed give the same text, but for what the rounding of a backend
-        decides; an export continues one row alike. A row's text does not depend on the rows after
-        it. JAX compiles a program for each shape of the prompts and each `max_length`.
+        The same arguments and seed give the same text on every backend, unless rounding decides
+        between two tokens. An export continues a text of one row in the same way. A row's text does
+        not depend on the rows after it. JAX compiles a program for each shape of the prompts and
+        each `max_length`.
 
         Args:
             ids: integers `[B, T]`, T >= 1, the prompts.

@@ -72,7 +72,8 @@ def test_a_backend_that_is_not_installed_is_named(monkeypatch, name, statement):
     assert done.returncode == 0, done.stderr[-3000:]
     assert done.stdout == (
         f"Keras's backend is '{name}', which is not installed: pip install "
-        f"'keras_trellis[{name}]', or set KERAS_BACKEND to one of tensorflow, jax, torch that is.\n"
+        f"'keras_trellis[{name}]', or set KERAS_BACKEND to an installed one of tensorflow, jax, "
+        "torch.\n"
     )
 
 
