@@ -40,7 +40,8 @@ def test_contenders_take_their_steps(name, task, monkeypatch):
     _, make = length_contenders.LAYERS[name]
     contender = length_contenders.of_tensorflow(make, case)
     contender.step()
-    assert contender.facts["form"] in ("", "in place")
+    streamed = task == "stream" and name not in ("lstm", "gru")
+    assert contender.facts["form"] in (["", "in place"] if streamed else [""])
     assert contender.facts["parameters"] == pytest.approx(CASE.parameters, rel=0.1)
 
 
