@@ -5,18 +5,17 @@ A file is an uncompressed `.npz` of NumPy and a checksum of all its bytes; the c
 warning.
 """
 
-import errno
 import hashlib
 import io
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import IO, Any
 
 import keras
 import numpy as np
 from etils import epath
 
-from trainers.data.files import refuse_pipe, set_aside, write_atomically
+from trainers.data.files import refuse_pipe
 from trainers.training.workdir import RUN_ID, WorkdirError
 
 # The errors of file systems, and of TensorFlow's object stores where TensorFlow is.
@@ -45,68 +44,7 @@ class OthersError(WorkdirError):
     """A file is whole, and of another run."""
 
 
-class RunFiles:
-    """The array files of a run in a folder. Each one that is written here says whose it is.
-
-    Attributes:
-        folder: holds the files.
-        announce: takes a line about each file that cannot be written or read.
-        failure: why the last write failed, in words.
-    """
-
-    def __init__(
-        self,
-        folder: epath.PathLike,
-        run_id: str | None,
-        check_held: Callable[[], None],
-        announce: Callable[[str], None],
-    ):
-        self.folder = epath.Path(folder)
-        self.announce = announce
-        self.failure = ""
-        self._run_id = run_id
-        self._check_held = check_held
-
-    def _load(self, path: epath.Path) -> dict[str, np.ndarray]:
-        """Reads a file as `load`; raises OthersError if it is of another run."""
-        arrays = load(path)
-        refuse_others(path, arrays, self._run_id)
-        return arrays
-
-    def _put(self, path: epath.Path, arrays: Mapping[str, Any]) -> None:
-        """Writes a file of this run whole or not at all."""
-        if self._run_id is not None:
-            arrays = {**arrays, RUN_ID: np.array(self._run_id)}
-        self._check_held()
-        # Writing takes so long that another run may have begun before the file gets its name.
-        write_atomically(
-            path, lambda file: _write_sealed(file, arrays), self._check_held
-        )
-
-    def _write(self, path: epath.Path, arrays: Mapping[str, Any]) -> bool:
-        try:
-            self._put(path, arrays)
-        except FAILURES as error:
-            full = getattr(error, "errno", None) == errno.ENOSPC
-            self.failure = str(error)
-            self.announce(
-                f"{'the disk is full: ' if full else ''}{path} not written ({error})"
-            )
-            return False
-        return True
-
-    def _set_aside(self, path: epath.Path, reason: str) -> None:
-        """Renames a file that the run cannot go on from, since it may still be useful."""
-        try:
-            renamed = set_aside(path)
-        except FAILURES as failure:
-            raise WorkdirError(
-                f"{reason}, and cannot be renamed ({failure})"
-            ) from failure
-        self.announce(f"{reason}; it is now {renamed.name}")
-
-
-def _write_sealed(file: IO[bytes], arrays: Mapping[str, Any]) -> None:
+def write_sealed(file: IO[bytes], arrays: Mapping[str, Any]) -> None:
     """Writes arrays, and behind them the checksum of all bytes before it."""
     # A stream that cannot seek: so the archive is written from front to back, and each byte is
     # hashed once, in order.

@@ -2,14 +2,17 @@
 
 import contextlib
 import dataclasses
+import errno
 import re
 from collections.abc import Callable, Mapping
+from typing import Any
 
 import keras
 import numpy as np
 from etils import epath
 
 from trainers.data import threads
+from trainers.data.files import set_aside, write_atomically
 from trainers.data.stores import is_store
 from trainers.training import variables
 from trainers.training.array_files import (
@@ -17,11 +20,11 @@ from trainers.training.array_files import (
     DamagedError,
     MissingError,
     OthersError,
-    RunFiles,
     load,
     refuse_others,
+    write_sealed,
 )
-from trainers.training.workdir import NotKeptError, WorkdirError, read_run
+from trainers.training.workdir import RUN_ID, NotKeptError, WorkdirError, read_run
 
 BEST = "best.npz"
 _NUM_RETAINED = 2  # of the newest checkpoints
@@ -32,7 +35,7 @@ _SET_ASIDE = re.compile(_STEP + r"\.unreadable(-[0-9]+)?")
 _HALF_WRITTEN = re.compile(rf"\.({_STEP}|{re.escape(BEST)})\.part")
 
 
-class Checkpoints(RunFiles):
+class Checkpoints:
     """The newest checkpoints of a run, and the weights of its best epoch.
 
     A checkpoint promises that the best weights before it are on disk. No checkpoint is written
@@ -40,6 +43,8 @@ class Checkpoints(RunFiles):
 
     Attributes:
         folder: `step-00001200.npz` in it is the checkpoint of step 1200.
+        announce: takes a line about each file that cannot be written or read.
+        failure: why the last write failed, in words.
         saved: the step of the newest checkpoint written or restored here, or None.
         unwritten_best: the arrays of the best weights that are not on disk yet, or None.
     """
@@ -65,7 +70,11 @@ class Checkpoints(RunFiles):
         Raises:
             WorkdirError: the folder does not exist and cannot be created.
         """
-        super().__init__(folder, run_id, check_held, announce)
+        self.folder = epath.Path(folder)
+        self.announce = announce
+        self.failure = ""
+        self._run_id = run_id
+        self._check_held = check_held
         self.saved: int | None = None
         self.unwritten_best: dict[str, np.ndarray] | None = None
         self._writing: threads.Started | None = None
@@ -295,6 +304,44 @@ class Checkpoints(RunFiles):
             if not is_store(path):  # each opening there is a request
                 path.open("rb").close()
             path.unlink()
+
+    def _load(self, path: epath.Path) -> dict[str, np.ndarray]:
+        """Reads a file as `load`; raises OthersError if it is of another run."""
+        arrays = load(path)
+        refuse_others(path, arrays, self._run_id)
+        return arrays
+
+    def _put(self, path: epath.Path, arrays: Mapping[str, Any]) -> None:
+        """Writes a file whole or not at all; it says of which run it is."""
+        if self._run_id is not None:
+            arrays = {**arrays, RUN_ID: np.array(self._run_id)}
+        self._check_held()
+        # Writing takes so long that another run may have begun before the file gets its name.
+        write_atomically(
+            path, lambda file: write_sealed(file, arrays), self._check_held
+        )
+
+    def _write(self, path: epath.Path, arrays: Mapping[str, Any]) -> bool:
+        try:
+            self._put(path, arrays)
+        except FAILURES as error:
+            full = getattr(error, "errno", None) == errno.ENOSPC
+            self.failure = str(error)
+            self.announce(
+                f"{'the disk is full: ' if full else ''}{path} not written ({error})"
+            )
+            return False
+        return True
+
+    def _set_aside(self, path: epath.Path, reason: str) -> None:
+        """Renames a file that the run cannot go on from, since it may still be useful."""
+        try:
+            renamed = set_aside(path)
+        except FAILURES as failure:
+            raise WorkdirError(
+                f"{reason}, and cannot be renamed ({failure})"
+            ) from failure
+        self.announce(f"{reason}; it is now {renamed.name}")
 
     def _last(self) -> str:
         if self.saved is None:

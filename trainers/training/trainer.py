@@ -118,10 +118,6 @@ class Trainer:
         team: workers.Alone = workers.ALONE,
         jit_compile: bool = False,
     ):
-        if clip_norm is not None and not clip_norm > 0:
-            raise ValueError(
-                f"`clip_norm` must be None or above 0. Received: clip_norm={clip_norm}"
-            )
         self.task = task
         self.optimizer = optimizer
         self.clip_norm = clip_norm

@@ -80,6 +80,7 @@ class _Link:
         self.name = name
         self.received: queue.Queue = queue.Queue()
         self._connection = connection
+        self._stream = connection.makefile("rb")
         self._sending = threading.Lock()
         connection.settimeout(SILENCE)
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -103,13 +104,10 @@ class _Link:
         self._connection.close()
 
     def _read(self, size: int) -> bytes:
-        parts = bytearray()
-        while len(parts) < size:
-            part = self._connection.recv(min(size - len(parts), _PIECE))
-            if not part:
-                raise ConnectionError("its connection is closed")
-            parts += part
-        return bytes(parts)
+        content = self._stream.read(size)
+        if len(content) < size:
+            raise ConnectionError("its connection is closed")
+        return content
 
 
 class Team(Alone):

@@ -137,14 +137,6 @@ def test_the_learning_rate_is_a_float64_variable():
     assert any(variable is optimizer.learning_rate for variable in optimizer.variables)
 
 
-@pytest.mark.parametrize(
-    "arguments", [{"learning_rate": -1.0}, {"weight_decay": float("nan")}]
-)
-def test_bad_arguments_are_named(arguments):
-    with pytest.raises(ValueError, match=f"`{next(iter(arguments))}` .* Received: "):
-        optimizers.SGD(**{"learning_rate": 0.1, **arguments})
-
-
 @pytest.mark.parametrize("kind", [optimizers.SGD, optimizers.Adam])
 def test_the_rate_falls_along_half_a_cosine_to_the_end_of_the_run(
     kind, start, gradients

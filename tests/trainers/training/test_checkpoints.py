@@ -410,7 +410,7 @@ def test_the_best_weights_say_their_epoch(store, told):
 def test_a_whole_file_that_finds_no_memory_is_not_damaged(tmp_path, monkeypatch):
     path = tmp_path / "arrays.npz"
     with path.open("wb") as file:
-        array_files._write_sealed(file, {"x": np.zeros(3)})
+        array_files.write_sealed(file, {"x": np.zeros(3)})
     assert array_files.load(path).keys() == {"x"}
 
     def no_memory(*given, **named):

@@ -28,7 +28,6 @@ from trainers.training import (
     run_state,
     schedules,
     stopping,
-    strategies,
     variables,
     workdir,
 )
@@ -927,21 +926,6 @@ def test_a_batch_that_is_not_divisible_by_the_replicas_is_refused():
             ValueError, match="`batch_size` must be divisible .* 3 .*batch_size=4"
         ):
             refused()
-
-
-def test_bad_arguments_are_named(tmp_path):
-    for argument in ("epochs", "log_every_steps", "checkpoint_every_steps"):
-        with pytest.raises(
-            ValueError, match=f"`{argument}` must be at least 1. Received: {argument}=0"
-        ):
-            train(tmp_path, **{argument: 0})
-    with pytest.raises(ValueError, match="`clip_norm` .* Received: clip_norm=0"):
-        Trainer(toy.Task(), optimizers.SGD(1.0), clip_norm=0)
-
-
-def test_an_unknown_strategy_is_named():
-    with pytest.raises(ValueError, match="'both'"):
-        strategies.get_strategy("both")
 
 
 def test_no_checkpoint_is_written_twice(tmp_path, monkeypatch):
