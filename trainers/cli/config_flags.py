@@ -14,7 +14,7 @@ from trainers.data.files import exists
 from trainers.data.names import Values, flatten, nested, unknown
 from trainers.data.stores import to_path
 from trainers.tasks import config as configs
-from trainers.tasks import schema, unread
+from trainers.tasks import schema
 from trainers.training import workdir
 
 _OVERRIDE = re.compile(r"--?(?:no)?config\.([^=]*)")
@@ -150,7 +150,7 @@ def say_renamed(task: str, preset: str | None) -> None:
 
 def _new(config: ml_collections.ConfigDict, given: Collection[str]) -> _Named:
     """Returns the config of a new run: what its own layer reads goes with the layer."""
-    read = unread.read(flatten(config))
+    read = schema.read_values(flatten(config))
     return _Named(config, {name: read[name] for name in read if name not in given})
 
 
@@ -220,7 +220,7 @@ def parse(
         config: Any = flag_values["config"].value
         values = flatten(config)
         schema.check_fields(values)
-        behind = unread.left_behind(values, former)
+        behind = schema.left_behind(values, former)
         config.update(nested(schema.defaults_of(values, behind)))
         _check_schedule(config, overridden(argv))
         flag_values["task"].value = config.task  # that of the file, if there is one

@@ -7,7 +7,8 @@ from absl import flags
 
 from trainers.cli import config_flags
 from trainers.data.names import nearest, unknown
-from trainers.tasks import presets, registry
+from trainers.tasks import config as configs
+from trainers.tasks import registry
 
 LIST = "list"  # the value of `--preset` that prints the presets of a task
 _HELP = ("help", "helpshort", "helpfull", "h", "?")
@@ -59,6 +60,6 @@ def _check_known(task: str, tasks: Sequence[str]) -> None:
 
 
 def _lines(task: str) -> list[str]:
-    (first, line), *others = presets.described(task).items()
+    (first, line), *others = configs.described(task).items()
     lines = [f"{name}: {line}" for name, line in others]
     return [f"{first} (the default): {line}", *lines]

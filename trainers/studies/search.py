@@ -12,7 +12,7 @@ from trainers.data.names import flatten, unknown
 from trainers.kinds.search import Choice, Integers, Search, Space
 from trainers.models.layers import LAYERS
 from trainers.tasks import config as configs
-from trainers.tasks import registry, schema, unread
+from trainers.tasks import registry, schema
 
 Values = Mapping[str, Any]
 """Values of fields by their dotted names."""
@@ -37,7 +37,7 @@ def space(
         raise ValueError(f"--task={config.task} cannot be searched: it has no space")
     values, whole = flatten(config), registry.get(config.task).search
     layer = LAYERS[config.model.layer]
-    ignored = {*unread.unread(values), *(f"model.{field}" for field in layer.untuned)}
+    ignored = {*schema.unread(values), *(f"model.{field}" for field in layer.untuned)}
     if layer.square:
         ignored.add("model.units")  # which other fields would have to follow
     return {
@@ -166,7 +166,7 @@ def apply(
     """
     own = flatten(config)
     changed = configs.with_used_dilations({**own, **values})
-    behind = unread.left_behind(changed, own)
+    behind = schema.left_behind(changed, own)
     return configs.from_flat({**changed, **schema.defaults_of(changed, behind)})
 
 

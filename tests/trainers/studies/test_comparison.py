@@ -591,7 +591,8 @@ def test_a_score_without_a_spread():
 @pytest.mark.parametrize("model", models_of("adding"))
 def test_streaming_is_measured(model):
     config = tiny(model)
-    experiment = comparison._load(config, SETTINGS, epath.Path("nowhere"))
+    task = comparison._Task(epath.Path("nowhere"), SETTINGS, "adding", 1.0)
+    experiment = task.load(config)
     costs = streaming.measure({model: experiment.streamed(2)})
     assert 0 < costs[model] < 10
 
@@ -605,7 +606,8 @@ def test_models_are_measured(own_settings, monkeypatch):
     monkeypatch.setattr(comparison.budget, "stage_seconds", stage_seconds)
     grows = {"training.steps": 9, "training.epochs": 3, "training.depths": (1,)}
     starts = {"gru": tiny("gru"), "trellis": search.apply(tiny("trellis"), grows)}
-    plan = comparison._measured(epath.Path("nowhere"), SETTINGS, starts, 1.0)
+    task = comparison._Task(epath.Path("nowhere"), SETTINGS, "adding", 1.0)
+    plan = task.measured(starts)
     for name, depths in (("gru", ()), ("trellis", (1,))):
         training = plan[name].config.training
         assert (training.steps, training.epochs) == (100, SETTINGS.validations)
