@@ -41,16 +41,6 @@ flags.DEFINE_boolean(
 )
 
 
-def main(argv: list[str]) -> int:
-    """Exports the model; returns the exit status."""
-    return command.exit_status(argv, _export)
-
-
-def parse_flags(argv: list[str]) -> list[str]:
-    """Parses the command line; exits with one line if it is not valid."""
-    return run_flags.parse(argv, _check_flags)
-
-
 def _check_flags() -> None:
     command.require("workdir", "output")
     for name in ("task", "preset"):
@@ -136,6 +126,8 @@ def _sent(written: str, output: epath.Path) -> str:
         raise NotKeptError(f"{version} is not written whole: {error}") from error
     return os.fspath(version)
 
+
+main, parse_flags = command.program(_export, _check_flags, parser=run_flags.parse)
 
 if __name__ == "__main__":
     command.start(main, parse_flags, computes=True)

@@ -3,6 +3,7 @@
 import contextlib
 import enum
 import errno
+import functools
 import os
 import re
 import signal
@@ -184,6 +185,24 @@ def _bad_byte(path: str) -> str | None:
     except UnicodeDecodeError as error:
         return bad_byte(content, error.start)
     return None
+
+
+def program(
+    work: Callable[[], int | None],
+    check: Callable[[], None],
+    tasks: Sequence[str] = (),
+    parser: Callable[..., list[str]] = parse,
+) -> tuple[Callable[[list[str]], int], Callable[[list[str]], list[str]]]:
+    """Returns `main` and `parse_flags` of a command whose arguments are flags alone.
+
+    Args:
+        work: as for `exit_status`.
+        check: as for `parse`.
+        tasks: as for `parse`.
+        parser: parses the command line as `parse` does.
+    """
+    main = functools.partial(exit_status, work=work)
+    return main, functools.partial(parser, check=check, tasks=tasks)
 
 
 def require(*names: str) -> None:

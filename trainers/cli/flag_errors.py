@@ -109,24 +109,4 @@ def expected_by(parser: Any) -> str:
         return f"one of {', '.join(parser.enum_values)}"
     if isinstance(parser, flags.BooleanParser):
         return "true or false"
-    if isinstance(parser, flags.IntegerParser | flags.FloatParser):
-        return f"{parser.number_article} {parser.number_name}{_between(parser)}"
     return parser.syntactic_help
-
-
-def _between(parser: Any) -> str:
-    low, high = parser.lower_bound, parser.upper_bound
-    if low is None or high is None:
-        return "" if low is None else f" of at least {_shown(low)}"
-    return f" from {_shown(low)} to {_shown(high)}"
-
-
-def _shown(bound: float) -> str:
-    for power in (31, 63):
-        for value, text in (
-            (-(2**power), f"-2**{power}"),
-            (2**power - 1, f"2**{power} - 1"),
-        ):
-            if bound == value:
-                return text
-    return f"{bound:,}".removesuffix(".0")
