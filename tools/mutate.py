@@ -141,7 +141,7 @@ COVER: Mapping[str, Sequence[str]] = {
         f"{_TRAINERS}/training/test_checkpoints.py",
         f"{_TRAINERS}/training/test_identity.py",
     ),
-    "trainers/training/examples": (
+    "trainers/training/experiment": (
         f"{_TRAINERS}/sequences/test_modeling.py",
         f"{_TRAINERS}/test_series.py",
     ),

@@ -19,7 +19,7 @@ import re
 from absl import flags
 from etils import epath
 
-from trainers.cli import command, config_file, run_flags, task_flags
+from trainers.cli import command, config_file, config_flags, run_flags
 from trainers.data import files, names
 from trainers.studies import budget, study
 from trainers.tasks import registry, schema
@@ -53,7 +53,7 @@ flags.DEFINE_integer("threads", 1, "Threads of a process.", 1, 1024)
 
 
 def _check_flags() -> None:
-    task_flags.require(FLAGS.task, registry.TASKS)
+    config_flags.require(FLAGS.task, registry.TASKS)
     command.require("study")
     if FLAGS.workdir:
         raise ValueError("--workdir has no use here: --study is the folder of all runs")

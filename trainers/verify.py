@@ -25,7 +25,7 @@ from ml_collections import ConfigDict
 from trainers.authors import released
 from trainers.authors.beside import InTraining
 from trainers.authors.released import Arrays
-from trainers.cli import command, run_flags, task_flags
+from trainers.cli import command, config_flags, run_flags
 from trainers.tasks import registry, schema
 
 FLAGS = flags.FLAGS
@@ -194,7 +194,7 @@ def summary(rows: Sequence[Difference]) -> str:
 
 
 def _check_flags() -> None:
-    task_flags.require(FLAGS.task, _TASKS)
+    config_flags.require(FLAGS.task, _TASKS)
     command.require("reference_dir")
     if FLAGS.task not in _TASKS:
         raise ValueError(

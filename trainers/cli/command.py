@@ -15,7 +15,7 @@ from absl import app, flags, logging
 
 from trainers.cli import flag_errors
 from trainers.data import terminal
-from trainers.data.files import bad_byte, read_bytes, refuse_pipe
+from trainers.data.files import refuse_pipe
 from trainers.training import resources, stopping, watcher
 from trainers.training.hold import TakenError
 from trainers.training.workdir import NotKeptError, WorkdirError
@@ -154,9 +154,9 @@ def parse(
 def _parsed(argv: list[str], tasks: Sequence[str]) -> list[str]:
     if "task" not in flags.FLAGS:
         return flags.FLAGS(argv)
-    from trainers.cli import config_flags, task_flags
+    from trainers.cli import config_flags
 
-    task_flags.offer(argv, tasks)
+    config_flags.offer(argv, tasks)
     return config_flags.parse(argv)
 
 
@@ -171,20 +171,9 @@ def _expand_flagfiles(argv: list[str]) -> list[str]:
     try:
         return flags.FLAGS.read_flags_from_files(argv, force_gnu=False)
     except UnicodeDecodeError as error:
-        byte = next(filter(None, map(_bad_byte, paths)), str(error))
         raise ValueError(
-            f"--flagfile must be a text file in UTF-8. Received: {byte}"
+            f"--flagfile must be a text file in UTF-8. Received: {', '.join(paths)} ({error})"
         ) from error
-
-
-def _bad_byte(path: str) -> str | None:
-    """Returns which byte of a file is not UTF-8, or None: absl reads ahead, and knows no line."""
-    content = read_bytes(path)
-    try:
-        content.decode()
-    except UnicodeDecodeError as error:
-        return bad_byte(content, error.start)
-    return None
 
 
 def program(

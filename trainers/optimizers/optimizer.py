@@ -209,10 +209,6 @@ class Optimizer(keras.optimizers.Optimizer):
             for variable, value in zip(variables, values, strict=True):
                 variable.assign(value)
 
-    def slots(self) -> dict[str, Sequence[keras.Variable]]:
-        """Returns lists by name, with one variable for each variable given to `build`."""
-        return dict(self.slot_variables)
-
     def coupled(self, gradient: tf.Tensor, variable: tf.Variable) -> tf.Tensor:
         """Returns the gradient with the weight decay in it, in the variable's dtype."""
         gradient = tf.cast(gradient, variable.dtype)

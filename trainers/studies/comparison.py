@@ -342,7 +342,11 @@ class _Task:
                     "here; give that value, or choose another --output"
                 )
         try:
-            return {name: _model(fields) for name, fields in saved["models"].items()}
+            plan = {}
+            for name, fields in saved["models"].items():
+                config = configs.from_dict(fields["config"])
+                plan[name] = Model(**{**fields, "config": config})
+            return plan
         except (TypeError, KeyError, ValueError) as error:
             restore = RESTORE.replace("--workdir", "--output")
             raise WorkdirError(
@@ -443,11 +447,6 @@ def _in_todays_form(record: Mapping[str, Any]) -> Mapping[str, Any]:
 
 def _upgraded(config: Mapping[str, Any]) -> dict[str, Any]:
     return nested(configs.upgrade(flatten(config)))
-
-
-def _model(fields: Mapping[str, Any]) -> Model:
-    config = configs.from_dict(fields["config"])
-    return Model(**{**fields, "config": config})
 
 
 def _in_parts(

@@ -255,14 +255,8 @@ def _refuse_other(
             f"{place.path} holds a study on other data ({', '.join(splits)}); "
             "give that study's data by --data_dir, or choose another --study"
         )
-    _refuse_other_values(place, was["values"], record["values"])
-
-
-def _refuse_other_values(
-    place: Place, there: Mapping[str, Any], here: Mapping[str, Any]
-) -> None:
-    """Raises WorkdirError if a study was begun with other values than these."""
-    others = differences(_in_todays_form(there), files.json_value(here))
+    there, here = _in_todays_form(was["values"]), files.json_value(record["values"])
+    others = differences(there, here)
     if others:
         lines = [
             f"{name}: {former} there, {value} here"

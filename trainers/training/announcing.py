@@ -57,7 +57,17 @@ def finished(
 ) -> None:
     """Prints the result of a finished run, and why it has finished or how it would go on."""
     stopped = schedules.stopped(result, config.schedule.stop_after)
-    line(f"{path} holds a finished run; {_reason(config, result, stopped, store)}")
+    if result.get("solved"):
+        share = config.schedule.stop_at
+        why = f"at least {share:.0%} of its validation answers are right"
+    elif stopped:
+        epochs = config.schedule.stop_after
+        why = f"its validation loss did not fall for {epochs} epochs"
+    elif config.training.steps:
+        why = f"its {config.training.steps:,} steps are done"
+    else:
+        why = _continuation(store)
+    line(f"{path} holds a finished run; {why}")
     scores(result["summary"])
 
 
@@ -103,22 +113,6 @@ def advice(
             "processor; try --config.model.dtype=float32"
         )
     return lines
-
-
-def _reason(
-    config: ml_collections.ConfigDict,
-    result: dict[str, Any],
-    stopped: bool,
-    store: checkpoints.Checkpoints,
-) -> str:
-    """Returns why a run has finished, or how it would go on."""
-    if result.get("solved"):
-        return f"at least {config.schedule.stop_at:.0%} of its validation answers are right"
-    if stopped:
-        epochs = config.schedule.stop_after
-        return f"its validation loss did not fall for {epochs} epochs"
-    length = config.training.steps
-    return f"its {length:,} steps are done" if length else _continuation(store)
 
 
 def _continuation(store: checkpoints.Checkpoints) -> str:

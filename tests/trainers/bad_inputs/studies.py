@@ -49,7 +49,7 @@ ROWS = (
     tune("study_parameters_too_few", f"{TUNE} --trials=1 --parameters=9", "the model cannot be made as small as 9 parameters: config.model.units=1 comes nearest, with {any}"),
     # folders
     tune("study_is_a_file", f"{TUNE} --trials=1", "--study must be a folder, or the name of a new one. Received: --study=s, which is no folder", {"s": "mine"}),
-    tune("study_with_notes", f"{TUNE} --trials=1", "{dir}/s holds files but no study (study.json is missing): notes.txt; choose an empty or a new folder for --study", {"s/notes.txt": "mine"}),
+    tune("study_with_notes", f"{TUNE} --trials=1", "{dir}/s holds files but no study (study.json is missing): notes.txt; choose an empty or a new folder", {"s/notes.txt": "mine"}),
     tune("study_record_damaged", f"{TUNE} --trials=1", "{dir}/s/study.json is damaged: {any}. Bring it back from a backup, or choose another --study", {"s/study.json": "mine"}),
     tune("study_with_other_task", f"{TUNE} --trials=1", "{dir}/s holds a study of --task=ptb, not of adding; choose another --study", {"s/study.json": RECORD % "ptb"}),
     tune("study_with_other_data", f"{TUNE} --trials=1", "{dir}/s holds a study on other data (train, validation, test); give that study's data by --data_dir, or choose another --study", {"s/study.json": RECORD % "adding"}),

@@ -200,4 +200,4 @@ def test_an_optimizer_knows_its_slots_before_it_is_made(name, changes):
     config.schedule.update(changes)
     made = kind.from_run_config(config, steps=3, scales=True)
     made.build([keras.Variable([1.0, 2.0])])
-    assert tuple(made.slots()) == kind.run_slot_names(config)
+    assert tuple(made.slot_variables) == kind.run_slot_names(config)
