@@ -36,7 +36,7 @@ from trainers.tasks import config as configs
 from trainers.tasks import registry, schema
 from trainers.time_series import models as series_models
 from trainers.time_series.tasks import SeriesTask
-from trainers.training import hold, loop, schedules
+from trainers.training import hold, schedules
 from trainers.training.workdir import WorkdirError, read_config, read_result
 
 SETTINGS = Settings(
@@ -285,7 +285,7 @@ def planned(own_settings, monkeypatch):
     """A comparison whose models are not measured, and whose runs are written down alone."""
     begun = []
 
-    def measured(folder, settings, starts, seconds):
+    def measured(task, starts):
         return {name: Model(config, 50, [0.5], 0.25) for name, config in starts.items()}
 
     def train(line, log, threads):
@@ -297,7 +297,7 @@ def planned(own_settings, monkeypatch):
         (folder / "result.json").write_text(json.dumps(result))
         return 0
 
-    monkeypatch.setattr(comparison, "_measured", measured)
+    monkeypatch.setattr(comparison._Task, "measured", measured)
     monkeypatch.setattr(comparison, "_train", train)
     return begun
 
@@ -427,7 +427,7 @@ def test_the_seconds_of_a_step_are_those_of_its_stage(steps, took):
         tiny("trellis"), {"training.steps": steps, "training.epochs": 1}
     )
     model = Model(config, 50, took, 0.25)
-    plan = loop.Plan(1, steps, 9, 9, None, len(took))
+    plan = schedules.Plan(1, steps, 9, 9, None, took)
     seconds = [took[plan.stage(step)] for step in range(steps)]
     expected = [0.0, *itertools.accumulate(seconds)]
     assert [model.seconds(step) for step in range(steps + 1)] == pytest.approx(expected)
