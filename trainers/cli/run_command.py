@@ -180,8 +180,9 @@ def _check_mode(modes: Modes, flag_modes: Mapping[str, tuple[str, ...]]) -> None
         if FLAGS[name].present and FLAGS.mode not in its_modes:
             is_seed = name == "seed" and FLAGS.mode == _TRAIN
             hint = "; training takes --config.seed" if is_seed else ""
+            others = " and ".join(its_modes)
             raise ValueError(
-                f"--{name} has no use in --mode={FLAGS.mode}, only in {' and '.join(its_modes)}{hint}"
+                f"--{name} has no use in --mode={FLAGS.mode}, only in {others}{hint}"
             )
 
 

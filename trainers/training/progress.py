@@ -346,21 +346,6 @@ def draw_curves(
     """
     picture = figure.Figure(figsize=(8, 5), layout="constrained")
     axes = picture.subplots()
-    drawn = _draw_metric(axes, rows, steps_per_epoch, metric)
-    choose_scale(axes, drawn)
-    _draw_changes(axes, changes)
-    axes.set(xlabel="epoch", ylabel=metric)
-    axes.set_xlim(left=0)
-    axes.grid(alpha=0.3)
-    if drawn:
-        axes.legend()
-    save_picture(picture, path)
-
-
-def _draw_metric(
-    axes: Any, rows: list[dict[str, str]], steps_per_epoch: float, metric: str
-) -> list[float]:
-    """Draws a curve for each kind of row; returns all values."""
     drawn: list[float] = []
     for kind, label, shift, style in _CURVES:
         chosen = [
@@ -373,7 +358,14 @@ def _draw_metric(
         if values:
             axes.plot(epochs, values, label=f"{label}, last {values[-1]:.4g}", **style)
         drawn += values
-    return drawn
+    choose_scale(axes, drawn)
+    _draw_changes(axes, changes)
+    axes.set(xlabel="epoch", ylabel=metric)
+    axes.set_xlim(left=0)
+    axes.grid(alpha=0.3)
+    if drawn:
+        axes.legend()
+    save_picture(picture, path)
 
 
 def _draw_changes(axes: Any, changes: Sequence[Change]) -> None:

@@ -14,7 +14,6 @@ from trainers import optimizers
 from trainers.data.files import exists
 from trainers.training import (
     announcing,
-    array_files,
     checkpoints,
     followers,
     loop,
@@ -253,7 +252,7 @@ def _finished_store(folder: Workdir) -> checkpoints.Checkpoints:
     store = checkpoints.Checkpoints(folder.path / "checkpoints", run_id=run_id)
     best = store.folder / checkpoints.BEST
     try:
-        array_files.refuse_others(best, array_files.load(best), run_id)
+        checkpoints.refuse_others(best, checkpoints.load_arrays(best), run_id)
     except WorkdirError as error:
         raise WorkdirError(
             f"{folder.path} holds the result of a finished run, and not its trained weights: "

@@ -22,7 +22,6 @@ from hypothesis import strategies as st
 from tests.trainers.training import toy
 from trainers import optimizers
 from trainers.training import (
-    array_files,
     checkpoints,
     loop,
     run_state,
@@ -693,13 +692,13 @@ def test_a_disk_that_stays_full_ends_no_run(
         match=f"{missing} cannot be written .*goes on from step {step}",
     ):
         result.unsaved.save()
-    best = result.unsaved.store.unwritten_best or array_files.load(
+    best = result.unsaved.store.unwritten_best or checkpoints.load_arrays(
         tmp_path / "checkpoints" / checkpoints.BEST
     )
     disk.full = lambda arrays: False
     result, task = train(tmp_path)
     assert_same(undisturbed, result, task)
-    kept = array_files.load(tmp_path / "checkpoints" / checkpoints.BEST)
+    kept = checkpoints.load_arrays(tmp_path / "checkpoints" / checkpoints.BEST)
     assert best["epoch"] == kept["epoch"] == result.best_epoch
     np.testing.assert_array_equal(best["model/variable"], kept["model/variable"])
 
@@ -775,7 +774,7 @@ def numbered(arrays):
 
 def test_a_run_of_0_1_goes_on(half, undisturbed):
     for path in (half / "checkpoints").glob("*.npz"):
-        arrays = numbered(array_files.load(path))
+        arrays = numbered(checkpoints.load_arrays(path))
         np.savez(path, **arrays)
     with pytest.warns(UserWarning, match="of release 0.1: it has no checksum"):
         ended = train(half)
@@ -843,7 +842,7 @@ def damage_best(path):
 
 def put_a_former_best_in_place(path):
     store = checkpoints.Checkpoints(path.parent)
-    arrays = array_files.load(path)
+    arrays = checkpoints.load_arrays(path)
     store.save_best({k: v for k, v in arrays.items() if k.startswith("model/")}, 1)
 
 

@@ -25,7 +25,7 @@ from trainers.tasks import run_folders
 from trainers.tasks.run_folders import ExportOptions
 from trainers.training import (
     announcing,
-    array_files,
+    checkpoints,
     resources,
     runs,
     schedules,
@@ -550,7 +550,7 @@ def test_best_weights_that_are_lost_are_not_scored_as_the_best(
     assert last_line(capsys).startswith(
         "last of epoch 2: validation perplexity: exact "
     )
-    assert array_files.load(best)["epoch"] == 2
+    assert checkpoints.load_arrays(best)["epoch"] == 2
 
 
 def test_a_finished_run_whose_files_are_lost_says_so(train, finished, capsys):
