@@ -251,7 +251,7 @@ def compare(path: epath.Path, settings: Settings) -> tuple[dict[str, Plan], int]
 
 def _train_all(left: list[tuple[epath.Path, int, Model]], settings: Settings) -> int:
     """Trains runs, or waits while others do; returns 0 or the status of one that failed."""
-    failed, announced = 0, False
+    failed, waiting = 0, _Waiting()
     while left:
         elsewhere = []
         for folder, seed, model in left:
@@ -260,10 +260,7 @@ def _train_all(left: list[tuple[epath.Path, int, Model]], settings: Settings) ->
                 elsewhere.append((folder, seed, model))
             failed = max(failed, status or 0)
         if elsewhere == left:
-            if not announced:
-                print(f"other processes train {len(left)} runs; waiting", flush=True)
-            announced = True
-            time.sleep(_POLL)
+            waiting.poll(f"other processes train {len(left)} runs; waiting")
         left = elsewhere
     return failed
 
@@ -506,14 +503,9 @@ def _run(folder: epath.Path, seed: int, model: Model, settings: Settings) -> int
 
 def _wait_for(workdir: epath.Path) -> None:
     """Waits for a run that an earlier process began, if it is still at work."""
-    announced = False
+    waiting = _Waiting()
     while process := hold.holder(workdir):
-        if not announced:
-            print(
-                f"process {process} is at work in {workdir}; waiting for it", flush=True
-            )
-        announced = True
-        time.sleep(_POLL)
+        waiting.poll(f"process {process} is at work in {workdir}; waiting for it")
 
 
 def training_command(
@@ -551,10 +543,20 @@ def _train(line: Sequence[str], log: epath.Path, threads: int) -> int:
 
 def _waited_for(path: epath.Path) -> IO[str]:
     """Waits for a file's lock; returns the open file that holds it."""
-    announced = False
+    waiting = _Waiting()
     while (lock := places.lock(path)) is None:
-        if not announced:
-            print(f"another process plans in {path.parent}; waiting for it", flush=True)
-        announced = True
-        time.sleep(_POLL)
+        waiting.poll(f"another process plans in {path.parent}; waiting for it")
     return lock
+
+
+class _Waiting:
+    """Waits for other processes, and says so once."""
+
+    _announced = False
+
+    def poll(self, line: str) -> None:
+        """Prints the line if it is the first one; waits a little."""
+        if not self._announced:
+            print(line, flush=True)
+        self._announced = True
+        time.sleep(_POLL)

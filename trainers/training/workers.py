@@ -21,6 +21,7 @@ from typing import Any, NoReturn
 
 import numpy as np
 
+from trainers.data.names import differences
 from trainers.training import stopping, watcher
 from trainers.training.cluster import Cluster
 
@@ -189,9 +190,9 @@ class Team(Alone):
 
     def compare(self, facts: Mapping[str, Any]) -> None:
         """Raises DifferentError on all workers if the facts are not the same on all."""
-        if differences := self.agree("; ".join(self._differing(facts))):
+        if different := self.agree("; ".join(self._differing(facts))):
             raise DifferentError(
-                f"{differences}; start all with the same, or see docs/howto/workers.md"
+                f"{different}; start all with the same, or see docs/howto/workers.md"
             )
 
     def watch(self, signals: stopping.StopSignals) -> None:
@@ -211,7 +212,9 @@ class Team(Alone):
             return
         for link in self._links:
             theirs = json.loads(self._next(link, _VALUE))
-            yield from _differences(link.name, theirs, json.loads(sent))
+            different = differences(theirs, json.loads(sent))
+            for fact, (there, here) in different.items():
+                yield f"{link.name} has {fact} {there}, and the chief has {here}"
 
     def _send(self, kind: bytes, payload: bytes = b"") -> None:
         for link in self._links:
@@ -315,15 +318,6 @@ def _leave(message: str) -> NoReturn:
 def _ended(link: _Link, reason: bytes) -> str:
     message = reason.decode(errors="replace")
     return message if GO_ON in message else f"{link.name} has ended: {message}"
-
-
-def _differences(
-    name: str, theirs: Mapping[str, Any], mine: Mapping[str, Any]
-) -> Iterator[str]:
-    for fact in {**mine, **theirs}:
-        there, here = (facts.get(fact, "nothing") for facts in (theirs, mine))
-        if there != here:
-            yield f"{name} has {fact} {there}, and the chief has {here}"
 
 
 def check_free(cluster: Cluster) -> None:

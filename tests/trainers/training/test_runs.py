@@ -364,7 +364,7 @@ def test_a_layer_that_xla_may_slow_is_told_before_training(
 def test_a_precision_that_is_slow_here_is_told_before_training(
     introduction, config, monkeypatch, dtype, slowdown, told
 ):
-    monkeypatch.setattr(announcing.precision, "slowdown", lambda: slowdown)
+    monkeypatch.setattr(announcing, "slowdown", lambda: slowdown)
     config.model.dtype = dtype
     advice = "take 3.3 times as long as in float32 on this processor"
     assert (advice in introduction()) == told
