@@ -66,7 +66,6 @@ class Checkpoints:
 
     Attributes:
         folder: `step-00001200.npz` in it is the checkpoint of step 1200.
-        announce: takes a line about each file that cannot be written or read.
         failure: why the last write failed, in words.
         saved: the step of the newest checkpoint written or restored here, or None.
         unwritten_best: the arrays of the best weights that are not on disk yet, or None.
@@ -107,10 +106,7 @@ class Checkpoints:
             raise WorkdirError(
                 f"{self.folder} cannot hold checkpoints: {error}"
             ) from error
-        self._remove_half_written()
-
-    def _remove_half_written(self) -> None:
-        """Removes what a process left that was killed while it wrote."""
+        # What a process left that was killed while it wrote.
         for path in self.folder.iterdir():
             if _HALF_WRITTEN.fullmatch(path.name):
                 with contextlib.suppress(*FAILURES):
@@ -147,13 +143,11 @@ class Checkpoints:
             WorkdirError: the checkpoint cannot be written.
         """
         path = self._path(0)
-        try:
-            self._put(path, arrays)
-        except FAILURES as error:
+        if not self._write(path, arrays):
             raise WorkdirError(
-                f"the run has not begun: {path} cannot be written ({error}); make room, or choose "
-                "another --workdir"
-            ) from error
+                f"the run has not begun: {path} cannot be written ({self.failure}); make room, or "
+                "choose another --workdir"
+            )
         self.saved = 0
 
     def save(self, step: int, arrays: Mapping[str, np.ndarray]) -> bool:
@@ -184,9 +178,7 @@ class Checkpoints:
         if writing is not None:
             writing.result()
 
-    def close(self) -> None:
-        """Waits for the thread."""
-        self.wait()
+    close = wait
 
     def save_best(
         self, arrays: Mapping[str, np.ndarray], epoch: int | None = None
@@ -334,19 +326,16 @@ class Checkpoints:
         refuse_others(path, arrays, self._run_id)
         return arrays
 
-    def _put(self, path: epath.Path, arrays: Mapping[str, Any]) -> None:
-        """Writes a file whole or not at all; it says of which run it is."""
+    def _write(self, path: epath.Path, arrays: Mapping[str, Any]) -> bool:
+        """Writes a file of this run whole or not at all; returns whether it did."""
         if self._run_id is not None:
             arrays = {**arrays, RUN_ID: np.array(self._run_id)}
-        self._check_held()
-        # Writing takes so long that another run may have begun before the file gets its name.
-        write_atomically(
-            path, lambda file: _write_sealed(file, arrays), self._check_held
-        )
-
-    def _write(self, path: epath.Path, arrays: Mapping[str, Any]) -> bool:
         try:
-            self._put(path, arrays)
+            self._check_held()
+            # Writing takes so long that another run may have begun before the file gets its name.
+            write_atomically(
+                path, lambda file: _write_sealed(file, arrays), self._check_held
+            )
         except FAILURES as error:
             full = getattr(error, "errno", None) == errno.ENOSPC
             self.failure = str(error)
