@@ -151,9 +151,7 @@ class _Run:
         # The state first: the records and the display go on from its step.
         self.state = self._begin(workdir)
         epoch = round(self.state.step * plan.epochs / plan.length, 4)
-        changes, self.news = run_state.apply_changes(
-            trainer, self.state, workdir, epoch
-        )
+        changes, self.news = self.state.apply_changes(workdir, epoch)
         if self.team.is_chief:
             self.progress = progress.Progress(
                 workdir.path,
@@ -171,7 +169,7 @@ class _Run:
         checkpoint = self.team.share(self.checkpoints.restore())
         state = RunState(self.trainer)
         if checkpoint:
-            run_state.restore(self.trainer, state, self.checkpoints, checkpoint)
+            state.go_on_from(*checkpoint, self.checkpoints)
         check_epochs(workdir.path, len(state.losses), self.plan.epochs)
         if not checkpoint:
             run_state.refuse_remains(workdir)
@@ -366,7 +364,7 @@ class _Run:
         saved = self._save_now()
         # Somebody may have removed or changed the file since it was written.
         if not self.checkpoints.unwritten_best:
-            run_state.compare_best(self.state, self.checkpoints)
+            self.state.compare_best(self.checkpoints)
         if not self.state.best[1]:
             saved = self._keep_last() and saved
         if self.team.agree(saved):
