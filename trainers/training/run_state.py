@@ -166,8 +166,9 @@ class RunState:
             self.replicas = int(arrays.get("replicas", here))
             if self.replicas != here and not allowed:
                 raise WorkdirError(
-                    f"{store.folder.parent} belongs to a run on {self.replicas} replicas, and here are "
-                    f"{here}; give it as many devices (--distribute), or choose another folder. "
+                    f"{store.folder.parent} belongs to a run on {self.replicas} replicas, and here "
+                    f"are {here}; give it as many devices (--distribute), or choose another "
+                    "folder. "
                     "Each replica draws its own masks; --allow_replicas_change goes on with others"
                 )
             self.restore(step, arrays)
