@@ -141,7 +141,13 @@ def parse(
         # Read flag files first, since `--task` and `--preset` may be in one.
         argv = _expand_flagfiles(argv)
         # Only commands with `--task` have `--config` fields.
-        rest = _parsed(argv, tasks)
+        if "task" in flags.FLAGS:
+            from trainers.cli import config_flags
+
+            config_flags.offer(argv, tasks)
+            rest = config_flags.parse(argv)
+        else:
+            rest = flags.FLAGS(argv)
         flag_errors.check_paths()
         check()
     except stopping.OutputError:  # from --help
@@ -149,15 +155,6 @@ def parse(
     except ERRORS as error:
         sys.exit(fail(flag_errors.format_error(error), Status.REFUSED))
     return rest
-
-
-def _parsed(argv: list[str], tasks: Sequence[str]) -> list[str]:
-    if "task" not in flags.FLAGS:
-        return flags.FLAGS(argv)
-    from trainers.cli import config_flags
-
-    config_flags.offer(argv, tasks)
-    return config_flags.parse(argv)
 
 
 def _expand_flagfiles(argv: list[str]) -> list[str]:

@@ -89,7 +89,8 @@ def naming(flag: str, argument: str) -> Iterator[None]:
 
 def _unknown(name: str, values: flags.FlagValues) -> str:
     # Leave out absl's own flags, which nobody looks for.
-    own = [name for name in values if not _defined_by_absl(name, values)]
+    modules = {name: str(values.find_module_defining_flag(name)) for name in values}
+    own = [name for name in values if not modules[name].startswith("absl.")]
     if "config" in values:
         config: Any = values["config"].value
         own += [f"config.{field}" for field in names.flatten(config)]
@@ -97,10 +98,6 @@ def _unknown(name: str, values: flags.FlagValues) -> str:
     return f"unknown flag --{name}; " + (
         f"did you mean --{near}?" if near else "--help lists those that there are"
     )
-
-
-def _defined_by_absl(name: str, values: flags.FlagValues) -> bool:
-    return str(values.find_module_defining_flag(name)).startswith("absl.")
 
 
 def expected_by(parser: Any) -> str:
