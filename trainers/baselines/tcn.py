@@ -37,7 +37,7 @@ class TemporalBlock(Block):
         units: channels of the outputs.
         kernel_size: taps of each convolution.
         dilation_rate: the distance between two taps in time steps.
-        **kwargs: as for `Block`, which drops after each convolution.
+        **kwargs: as for `Block`; it drops after each convolution.
     """
 
     def __init__(

@@ -31,7 +31,7 @@ class AttentionBlock(Block):
         units: channels of inputs and outputs.
         heads: attention heads; each has `units // heads` channels.
         context: how many time steps a step attends to, its own included.
-        **kwargs: as for `Block`, which drops before a shortcut is joined.
+        **kwargs: as for `Block`; it drops before a shortcut is joined.
     """
 
     def __init__(self, units: int, heads: int, context: int, **kwargs: Any) -> None:
