@@ -12,7 +12,7 @@ from keras import ops
 
 from keras_trellis import arguments
 from keras_trellis.arguments import constructor
-from keras_trellis.core import kernels, masks, no_steps
+from keras_trellis.core import kernels, masks
 from keras_trellis.core.convolution import (
     last_steps,
     masked,
@@ -21,13 +21,13 @@ from keras_trellis.core.convolution import (
     zero_rows,
 )
 from keras_trellis.core.dropout import stream_mask
-from keras_trellis.core.recurrence import Recurrent
-from keras_trellis.layers import past
+from keras_trellis.core.recurrence import Recurrent, run_any_steps
 from keras_trellis.layers.hooks import Pass
-from keras_trellis.layers.sequence import ARGUMENTS, SequenceLayer
+from keras_trellis.layers.networks import recur
+from keras_trellis.layers.past import CellLayer
+from keras_trellis.layers.sequence import ARGUMENTS
 from keras_trellis.recurrent import cells, linear
 from keras_trellis.recurrent.cell import RENAMED, GatedCell
-from keras_trellis.recurrent.loops import recur
 from keras_trellis.recurrent.steps import skipping
 from keras_trellis.types import Number, State, Tensor
 
@@ -51,7 +51,7 @@ def cell_argument(name: str, is_rate: bool = False) -> Any:
     return property(operator.attrgetter(f"cell.{name}"), assign if is_rate else None)
 
 
-class GatedRNN(SequenceLayer):
+class GatedRNN(CellLayer):
     """A gated recurrent layer, used as `keras.layers.LSTM` is.
 
     All arguments but `units` are keyword arguments. Those of a `keras.layers.LSTM` that say what
@@ -87,7 +87,6 @@ class GatedRNN(SequenceLayer):
     _instead: ClassVar[dict[str, str]] = arguments.NO_CHOICE_HINTS
     _renamed: ClassVar[dict[str, str]] = RENAMED
     cell_class: ClassVar[type[GatedCell]]
-    receptive_field = None
     recompute = False
 
     dropout = cell_argument("dropout", is_rate=True)
@@ -112,6 +111,11 @@ class GatedRNN(SequenceLayer):
     def activation(self) -> Callable[[Tensor], Tensor]:
         """What an LSTM has tanh for: tanh, or the identity."""
         return keras.activations.get(self.cell.activation)
+
+    @property
+    def output_cell(self) -> GatedCell:
+        """The cell of the layer."""
+        return self.cell
 
     @property
     def state_units(self) -> tuple[int, ...]:
@@ -140,46 +144,28 @@ class GatedRNN(SequenceLayer):
         """Returns the state of no history, that of the cell: zeros `[B, channels]`."""
         return self.cell.get_initial_state(batch_size)
 
-    def cache_of_state(self, state: State) -> State:
-        """Returns the state, and with it an output of zero where a state does not show it."""
-        return past.begin(state, self.cell, self.units)
-
     def run(self, sequences: Tensor, request: Pass) -> tuple[Tensor, State, None]:
         """Runs whole sequences; see `SequenceHooks.run`."""
-        self._check_steps(sequences)
         # Never None: this layer has an initial state of its own.
         state: Any = request.initial_state
         mask = request.mask
         if mask is not None:
             # Before the mask of dropout, under which NaN would stay NaN.
             sequences = masks.zero_masked(sequences, mask)
-        run = self._runner(request.training)
-        outputs, after = no_steps.run(run, sequences, state, mask)
+        run = functools.partial(self.run_steps, training=bool(request.training))
+        outputs, after = run_any_steps(run, sequences, state, mask)
         return last_steps(outputs, request.num_outputs), after, None
 
-    def run_chunk(
-        self, sequences: Tensor, cache: State, mask: Tensor | None, training: bool
+    def run_steps(
+        self, sequences: Tensor, state: State, valid: Tensor | None, *, training: bool
     ) -> tuple[Tensor, State]:
-        """Continues sequences from a cache; see `SequenceHooks.run_chunk`."""
-        self._check_steps(sequences)
-        run = self._runner(training)
-        return past.stream(self, self.cell, run, sequences, cache, mask)
-
-    def _check_steps(self, sequences: Tensor) -> None:
+        """Runs the cell over time; see `CellLayer.run_steps`."""
         # Neither None nor a size that JAX does not know as it exports is an index.
         if self.unroll and not hasattr(sequences.shape[1], "__index__"):
             raise ValueError(
                 "`sequences` must have a known number of steps with `unroll=True`. "
                 f"Received: sequences of shape {tuple(sequences.shape)}"
             )
-
-    def _runner(self, training: bool) -> past.Run:
-        return functools.partial(self._steps, training=bool(training))
-
-    def _steps(
-        self, sequences: Tensor, state: State, valid: Tensor | None, *, training: bool
-    ) -> tuple[Tensor, State]:
-        """Returns all outputs `[B, T, units]` and the last states, of one step or more."""
         cell = self.cell
         seed = cell.call_seed(training)
         dtype = sequences.dtype
@@ -226,7 +212,7 @@ class GatedRNN(SequenceLayer):
             recurrent,
             now,
             state,
-            self.units,
+            units=self.units,
             training=training,
             unroll=self.unroll,
             recompute=self.recompute,
