@@ -5,31 +5,37 @@ from __future__ import annotations
 import functools
 import operator
 from collections.abc import Callable
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import keras
 from keras import ops
 
 from keras_trellis import arguments
 from keras_trellis.arguments import constructor
+from keras_trellis.backend import current as backend
 from keras_trellis.core import kernels, masks
 from keras_trellis.core.convolution import (
+    at_least_float32,
     last_steps,
     masked,
     pad_left,
     swapped,
+    where,
     zero_rows,
 )
 from keras_trellis.core.dropout import stream_mask
-from keras_trellis.core.recurrence import Recurrent, run_any_steps
+from keras_trellis.core.recurrence import Recurrent, Step, run_any_steps
 from keras_trellis.layers.hooks import Pass
 from keras_trellis.layers.networks import recur
 from keras_trellis.layers.past import CellLayer
 from keras_trellis.layers.sequence import ARGUMENTS
-from keras_trellis.recurrent import cells, linear
+from keras_trellis.recurrent import cells
 from keras_trellis.recurrent.cell import RENAMED, GatedCell
-from keras_trellis.recurrent.steps import skipping
+from keras_trellis.recurrent.steps import skipping, t_lstm
 from keras_trellis.types import Number, State, Tensor
+
+if TYPE_CHECKING or backend.NAME == "tensorflow":
+    from keras_trellis.engine.linear_recurrence import solve
 
 _registered = keras.saving.register_keras_serializable("keras_trellis")
 # Arguments of the layer alone, and of its cell too; all others are the cell's.
@@ -201,8 +207,8 @@ class GatedRNN(CellLayer):
         """Returns the outputs `[T, B, units]` and the last state; skips what is not valid."""
         step = self.cell.step
         steps = now[0].shape[0]
-        if linear.is_solved(step, steps, training=training, unroll=self.unroll):
-            return linear.run(now, valid, state, training=training)
+        if _is_solved(step, steps, training=training, unroll=self.unroll):
+            return _solve(now, valid, state, training=training)
         if valid is not None:
             step = skipping(step)
             now = (*now, ops.expand_dims(swapped(valid), -1))
@@ -235,6 +241,57 @@ def _last_inputs(sequences: Tensor, valid: Tensor | None, first: Tensor) -> Tens
     """Returns the last valid input up to and including each step, `[B, T, p]`."""
     plan = masks.packing(valid)
     return masks.unpack(masks.pack(sequences, plan), plan, first)
+
+
+def _is_solved(step: Step, steps: int | None, *, training: bool, unroll: bool) -> bool:
+    """Returns whether `_solve` computes a cell; otherwise a loop over its steps does.
+
+    The state of `steps.t_lstm` is a first-order linear recurrence, c = f * c' + x with h = o * c.
+    No gate reads it: so f, o and x are there for all steps before. Where a state enters its own
+    gates, if only element by element as in the `SRU`, the recurrence is not linear.
+
+
+    On JAX the loop is faster, and on torch for wide states and short sequences.
+
+    Args:
+        step: one step of the cell.
+        steps: T, if it is known.
+        training: whether it is a training step.
+        unroll: whether there is no loop at inference.
+    """
+    if backend.NAME != "tensorflow" or step is not t_lstm:
+        return False
+    return training or not (unroll or steps == 1)
+
+
+def _solve(
+    now: State, valid: Tensor | None, state: State, *, training: bool
+) -> tuple[Tensor, State]:
+    """Runs a cell of `steps.t_lstm` over time.
+
+    Args:
+        now: f, o and x, each `[T, B, n]`.
+        valid: bool `[B, T]`; at another step the state stays, and the output before it is
+            repeated, at first zeros. None: all steps are valid.
+        state: c before the first step, `[B, n]`.
+        training: whether it is a training step.
+
+    Returns:
+        the outputs `[T, B, n]`, and c after the last step.
+    """
+    keep, read, written = now
+    (cell,) = state
+    if valid is not None:
+        is_valid = ops.expand_dims(swapped(valid), -1)
+        keep = where(is_valid, keep, 1)
+        written = where(is_valid, written, 0)
+    exact = map(at_least_float32, (keep, written, cell))
+    cells = ops.cast(solve(*exact, training=training), cell.dtype)
+    outputs = read * cells
+    if valid is not None:
+        plan = masks.packing(valid)
+        outputs = swapped(masks.unpack(masks.pack(swapped(outputs), plan), plan))
+    return outputs, (cells[-1],)
 
 
 @_registered
