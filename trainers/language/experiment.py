@@ -71,6 +71,14 @@ class LanguageExperiment(LayerExperiment):
         """Returns the number of parameters of a config's model on this text."""
         return models.parameters(config, self._words)
 
+    @classmethod
+    def published_parameters(cls, config: ConfigDict) -> tuple[int, int] | None:
+        """Returns those of a config's model and layer; None for a text of any size."""
+        words = registry.configured(config).vocabulary_size
+        if words is None:
+            return None
+        return models.parameters(config, words), models.layer_parameters(config)
+
     def checksums(self) -> dict[str, str]:
         """Returns the SHA-256 of each split's text."""
         return dict(self._corpus.checksums)
@@ -122,6 +130,39 @@ class LanguageExperiment(LayerExperiment):
         """Returns the numbers of each protocol."""
         return {protocol: self._numbers(value) for protocol, value in score.items()}
 
+    def evaluate(
+        self,
+        path: epath.Path,
+        protocols: Sequence[str] = protocols.PROTOCOLS,
+        dynamic: adaptation.DynamicEvaluation | None = None,
+        cache: adaptation.ContinuousCache | None = None,
+    ) -> None:
+        """Prints the scores of a run's best model on validation and test data.
+
+        Args:
+            path: the run's folder.
+            protocols: some of `protocols.PROTOCOLS`.
+            dynamic: dynamic evaluation, for one more score, "adapted"; None: without.
+            cache: a continuous cache, for the same score; None: without.
+
+        Raises:
+            ValueError, WorkdirError: the folder cannot be used.
+        """
+        texts.check_corpus(path, self._corpus)
+        model = _best_model(path, self._config, self._words)
+        data, settings = self._config.data, self._config.evaluation
+        evaluator = evaluation.Evaluator(model, data, settings, self._task.metrics)
+        adaptive = adaptation.AdaptiveEvaluator(
+            model, self._corpus.train, settings.exact_chunk, dynamic, cache
+        )
+        for split in SPLITS:
+            ids = getattr(self._corpus, split)
+            scores = {name: evaluator.score(name, ids) for name in protocols}
+            if dynamic or cache:
+                scores["adapted"] = adaptive.exact(ids)
+            scores = self._compared.complete(split, scores)
+            print(self.describe(split, scores), flush=True)
+
     def complete(self, scores: Scores, task: Any, check: Check) -> Scores:
         """Puts the exact score on test data beside others."""
         if not (exact := scores.values.get("test", {}).get("exact")):
@@ -163,52 +204,6 @@ class LanguageExperiment(LayerExperiment):
 
 
 load = LanguageExperiment
-
-
-def published_parameters(config: ConfigDict) -> tuple[int, int] | None:
-    """Returns the parameters of a config's model and layer; None for a text of any size."""
-    words = registry.configured(config).vocabulary_size
-    if words is None:
-        return None
-    return models.parameters(config, words), models.layer_parameters(config)
-
-
-def evaluate(
-    path: epath.Path,
-    data_dir: str | None,
-    protocols: Sequence[str] = protocols.PROTOCOLS,
-    dynamic: adaptation.DynamicEvaluation | None = None,
-    cache: adaptation.ContinuousCache | None = None,
-) -> None:
-    """Prints the scores of a run's best model on validation and test data.
-
-    Args:
-        path: the run's folder.
-        data_dir: the folder of the corpus's text files.
-        protocols: some of `protocols.PROTOCOLS`.
-        dynamic: dynamic evaluation, for one more score, "adapted"; None: without.
-        cache: a continuous cache, for the same score; None: without.
-
-    Raises:
-        ValueError, OSError, WorkdirError: the corpus or the folder cannot be used.
-    """
-    config = run_folders.load_config(path)
-    corpus = run_corpus(path, config, data_dir)
-    model = _best_model(path, config, corpus.vocabulary.size)
-    task = registry.configured(config)
-    evaluator = evaluation.Evaluator(
-        model, config.data, config.evaluation, task.metrics
-    )
-    chunk = config.evaluation.exact_chunk
-    numbers = compared.Compared(task, corpus)
-    adaptive = adaptation.AdaptiveEvaluator(model, corpus.train, chunk, dynamic, cache)
-    for split in SPLITS:
-        ids = getattr(corpus, split)
-        scores = {protocol: evaluator.score(protocol, ids) for protocol in protocols}
-        if dynamic or cache:
-            scores["adapted"] = adaptive.exact(ids)
-        scores = numbers.complete(split, scores)
-        print(evaluation.describe(split, scores, task.measure), flush=True)
 
 
 def load_trained(path: epath.Path) -> tuple[TrellisLM, Vocabulary, ConfigDict]:

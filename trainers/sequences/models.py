@@ -64,7 +64,7 @@ def classifier(
 
 def _layer(config: ConfigDict) -> Any:
     """Returns the sequence layer, with a dense layer before it if `embedding_units` are given."""
-    layer = layers.build(config.model, _units(config), seed=config.seed)
+    layer = layers.build(config.model, units(config), seed=config.seed)
     width = config.model.embedding_units
     return layer if width is None else Projected(layer, width, name="trellis")
 
@@ -114,14 +114,14 @@ def parameters(config: ConfigDict, inputs: int, outputs: int) -> int:
         inputs: channels of the sequences.
         outputs: channels of the output.
     """
-    return layer_parameters(config, inputs) + (_units(config) + 1) * outputs
+    return layer_parameters(config, inputs) + (units(config) + 1) * outputs
 
 
 def layer_parameters(config: ConfigDict, inputs: int) -> int:
     """Returns the number of those of the sequence layer, and of a dense layer before it."""
     model, width = config.model, config.model.embedding_units
     projection = 0 if width is None else (inputs + 1) * width
-    layer = LAYERS[model.layer].parameters(model, width or inputs, _units(config))
+    layer = LAYERS[model.layer].parameters(model, width or inputs, units(config))
     return projection + layer
 
 
@@ -143,5 +143,6 @@ def need(
     return memory.training(config, parameters(config, inputs, outputs), 0, about)
 
 
-def _units(config: ConfigDict) -> int:
+def units(config: ConfigDict) -> int:
+    """Returns the channels of the outputs of the sequence layer."""
     return config.model.output_units or config.model.units
