@@ -16,6 +16,7 @@ from keras_trellis import arguments
 from keras_trellis.core import dropout
 from keras_trellis.types import Tensor
 from trainers.drawing.places import PLACE, Reader, Shape, Writer
+from trainers.models.cells import initial_states, output_units
 
 States = list[Tensor]
 
@@ -124,7 +125,7 @@ class DRAW(keras.Model):
         _check_dropout(self.decoder_cell)
         if not self.decoder_cell.built:
             self.decoder_cell.build((None, self.latent_units))
-        outputs = _output_units(self.decoder_cell, self.latent_units)
+        outputs = output_units("`decoder_cell`", self.decoder_cell, self.latent_units)
         self.output_units = outputs
         self.reader.build((None, outputs))
         self.writer.build((None, outputs))
@@ -298,8 +299,8 @@ class DRAW(keras.Model):
         return _State(
             tf.zeros([rows, *self.image_shape], self.compute_dtype),
             tf.zeros([rows, self.output_units], self.compute_dtype),
-            _states(self.encoder, rows),
-            _states(self.decoder_cell, rows),
+            initial_states(self.encoder, rows),
+            initial_states(self.decoder_cell, rows),
             tf.zeros([rows], self.compute_dtype),
         )
 
@@ -415,34 +416,5 @@ def _check_dropout(cell: Any) -> None:
             )
 
 
-def _output_units(cell: Any, inputs: int) -> int:
-    """Returns n of a cell's output `[B, n]`; raises ValueError if that is not its shape."""
-    before = _states(cell, 1)
-    zeros = tf.zeros([1, inputs], cell.compute_dtype)
-    output, after = cell(zeros, before)
-    taken = [state.shape for state in before]
-    returned = [state.shape for state in after]
-    units = getattr(cell, "units", output.shape[-1])
-    if output.shape != (1, units) or taken != returned:
-        raise ValueError(
-            "`decoder_cell` must return an output [B, units] and states of the shapes that it "
-            f"takes. Received: a {type(cell).__name__} that returns, for an input "
-            f"[1, {inputs}] and states {_format_shapes(taken)}, an output "
-            f"[{_by(output.shape)}] and states {_format_shapes(returned)}"
-        )
-    return units
-
-
-def _states(cell: keras.layers.Layer, rows: Any) -> States:
-    """Returns a cell's states at the start, each of `rows` rows."""
-    # `RNN` makes zeros for a cell that has no `get_initial_state` of its own.
-    layer = keras.layers.RNN(cell)
-    return list(layer.get_initial_state(rows))
-
-
 def _by(shape: Sequence[int | None]) -> str:
     return ", ".join(str(size) for size in shape)
-
-
-def _format_shapes(shapes: Sequence[Sequence[int | None]]) -> str:
-    return " and ".join(f"[{_by(shape)}]" for shape in shapes)

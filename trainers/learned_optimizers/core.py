@@ -15,6 +15,7 @@ import tensorflow as tf
 from keras_trellis import arguments
 from keras_trellis.types import Tensor
 from trainers.learned_optimizers.gated import GatedUpdate
+from trainers.models.cells import initial_states, output_units
 
 ADDED, GATED = UPDATES = ("added", "gated")
 _SCALE = 0.1
@@ -136,7 +137,7 @@ class UpdateNetwork(keras.layers.Layer):
         for cell in self.cells:
             if not cell.built:
                 cell.build((None, size))
-            size = _checked_width(cell, size)
+            size = output_units("each of `cells`", cell, size)
         (self.gates or self.output_layer).build((None, size))
         self.built = True
 
@@ -159,7 +160,7 @@ class UpdateNetwork(keras.layers.Layer):
 
     def initial_states(self, coordinates: Any) -> States:
         """Returns the states at the start, for a number of coordinates."""
-        states = [_states(cell, coordinates) for cell in self.cells]
+        states = [initial_states(cell, coordinates) for cell in self.cells]
         if self.gates:
             states.append(self.gates.initial_state(coordinates))
         return states
@@ -273,22 +274,3 @@ def _above_zero(name: str, value: float) -> float:
             f"`{name}` must be a finite number above 0. Received: {name}={value!r}"
         )
     return value
-
-
-def _states(cell: keras.layers.Layer, rows: Any) -> list[Tensor]:
-    layer = keras.layers.RNN(cell)
-    return list(layer.get_initial_state(rows))
-
-
-def _checked_width(cell: Any, inputs: int) -> int:
-    """Returns the width of a cell's output; raises ValueError if that is not `[B, units]`."""
-    zeros = tf.zeros([1, inputs], cell.compute_dtype)
-    output, _ = cell(zeros, _states(cell, 1))
-    units = getattr(cell, "units", output.shape[-1])
-    if output.shape != (1, units):
-        raise ValueError(
-            "each of `cells` must return an output [B, units]. Received: a "
-            f"{type(cell).__name__} that returns one of shape {tuple(output.shape)} for an "
-            f"input of shape (1, {inputs})"
-        )
-    return units
