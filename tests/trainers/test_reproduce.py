@@ -26,7 +26,7 @@ from trainers import reproduce
 from trainers.data import datasets, penn_treebank, shuffling
 from trainers.data.names import flatten, nested
 from trainers.data.text import sha256
-from trainers.language import experiment, exporting, texts, writing
+from trainers.language import corpora, experiment, exporting, writing
 from trainers.language.protocols import PROTOCOLS
 from trainers.papers import rows
 from trainers.sequences import experiment as pixels
@@ -378,7 +378,7 @@ def test_its_folder_is_one_of_the_trainers(finished, data_dir, tmp_path, capsys)
     loaded.evaluate(epath.Path(path))
     printed = capsys.readouterr().out
     result = read_result(epath.Path(path))
-    corpus = texts.load_corpus(config, data_dir)
+    corpus = corpora.load_corpus(config, data_dir)
     model, *_ = experiment.load_trained(epath.Path(path))
     evaluator = experiment.evaluation.Evaluator(model, config.data, config.evaluation)
     for split in ("validation", "test"):

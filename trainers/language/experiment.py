@@ -20,7 +20,6 @@ from trainers.language import (
     modeling,
     models,
     protocols,
-    texts,
     unigram,
 )
 from trainers.sequences.layer import LayerExperiment
@@ -51,7 +50,7 @@ class LanguageExperiment(LayerExperiment):
         path: epath.Path | None = None,
     ) -> None:
         super().__init__(config)
-        self._corpus = texts.load_corpus(config, data_dir, path)
+        self._corpus = corpora.load_corpus(config, data_dir, path)
         self._task = registry.configured(config)
         self._measure = self._task.measure
         self._compared = compared.Compared(self._task, self._corpus)
@@ -104,7 +103,7 @@ class LanguageExperiment(LayerExperiment):
 
     def keep(self, path: epath.Path) -> None:
         """Records the run's text in its folder."""
-        texts.keep_corpus(path, self._corpus)
+        corpora.keep_corpus(path, self._corpus)
 
     def introduction(self, model: keras.Model) -> str:
         """Returns a line on the text."""
@@ -148,7 +147,7 @@ class LanguageExperiment(LayerExperiment):
         Raises:
             ValueError, WorkdirError: the folder cannot be used.
         """
-        texts.check_corpus(path, self._corpus)
+        corpora.check_corpus(path, self._corpus)
         model = _best_model(path, self._config, self._words)
         data, settings = self._config.data, self._config.evaluation
         evaluator = evaluation.Evaluator(model, data, settings, self._task.metrics)
@@ -216,12 +215,12 @@ def load_trained(path: epath.Path) -> tuple[TrellisLM, Vocabulary, ConfigDict]:
         ValueError, WorkdirError: the run has no weights, or they do not fit in memory.
     """
     config = run_folders.load_config(path)
-    if not files.exists(path / texts.VOCABULARY):
+    if not files.exists(path / corpora.VOCABULARY):
         raise WorkdirError(
-            f"{path} has no trained weights yet: {texts.VOCABULARY} is missing"
+            f"{path} has no trained weights yet: {corpora.VOCABULARY} is missing"
         )
     has_pieces = registry.configured(config).pieces is not None
-    vocabulary = texts.saved_vocabulary(
+    vocabulary = corpora.saved_vocabulary(
         path, PieceVocabulary if has_pieces else Vocabulary
     )
     return _best_model(path, config, vocabulary.size), vocabulary, config
@@ -238,6 +237,6 @@ def run_corpus(
     path: epath.Path, config: ConfigDict, data_dir: str | None
 ) -> corpora.Corpus:
     """Returns the text of a run; raises WorkdirError if it is not that of its folder."""
-    corpus = texts.load_corpus(config, data_dir, path)
-    texts.check_corpus(path, corpus)
+    corpus = corpora.load_corpus(config, data_dir, path)
+    corpora.check_corpus(path, corpus)
     return corpus
