@@ -1,7 +1,6 @@
 """`trainers.reproduce`: the steps, scores and folders of the other trainers, on JAX alone."""
 
 import contextlib
-import functools
 import math
 import os
 import pathlib
@@ -29,7 +28,6 @@ from trainers.data.text import sha256
 from trainers.language import corpora, experiment, exporting, writing
 from trainers.language.protocols import PROTOCOLS
 from trainers.papers import rows
-from trainers.sequences import experiment as pixels
 from trainers.sequences.experiment import SequenceExperiment
 from trainers.tasks import config as configs
 from trainers.tasks import registry, run_folders, schema
@@ -191,13 +189,11 @@ def test_the_other_rows_reach_a_card(
         path, row = epath.Path(tmp_path / name), ROWS[name]
         card = (path / "card.md").read_text()
         assert f"Published ({row.table}: {row.what}) | {row.published:.2f}" in card
-        evaluate = (
-            pixels.evaluate
-            if row.task == "seq_cifar10"
-            else functools.partial(experiment.evaluate, protocols=PROTOCOLS)
-        )
+        options = {} if row.task == "seq_cifar10" else {"protocols": PROTOCOLS}
+        part = registry.TASKS[row.task].part("experiment")
+        loaded = part.load(run_folders.load_config(path), str(published), path)
         capsys.readouterr()
-        evaluate(path, str(published))
+        loaded.evaluate(path, **options)
         printed = capsys.readouterr().out
         measure = registry.TASKS[row.task].measure
         for scores in read_result(path)["scores"].values():
