@@ -10,12 +10,13 @@ import dataclasses
 import functools
 import math
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import keras
 import tensorflow as tf
 
 from keras_trellis.types import Tensor
+from trainers.data.image_files import Images
 from trainers.learned_optimizers.core import Loss
 from trainers.models import residual as depths
 
@@ -33,17 +34,6 @@ class Draw(NamedTuple):
 
     theta: Tensor
     loss: Loss
-
-
-class Optimizee(Protocol):
-    """A family of functions."""
-
-    @property
-    def size(self) -> int:
-        """The number of coordinates."""
-
-    def draw(self, seed: Tensor, draws: int) -> Draw:
-        """Draws functions; the same ones for the same seed, two integers."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -72,18 +62,6 @@ class Quadratics:
         return Draw(DEVIATION * theta, loss)
 
 
-class Images(NamedTuple):
-    """Images that networks classify.
-
-    Attributes:
-        pixels: `[N, height * width, C]`, uint8.
-        labels: `[N]`, int32.
-    """
-
-    pixels: Tensor
-    labels: Tensor
-
-
 def _small(shape: Sequence[int], name: str) -> tuple[float, float]:
     """Returns where all coordinates of most networks start."""
     del shape, name
@@ -95,7 +73,7 @@ class Networks:
     """Classifiers of images, each step of other images.
 
     Attributes:
-        images: the images.
+        images: the images, as tensors.
         batch_size: images of a step.
         model: takes images `[B, pixels]`, returns logits `[B, classes]`. Its own weights do not
             matter.
@@ -170,6 +148,10 @@ class Networks:
             with keras.StatelessScope(values):
                 by_draw.append(self.model(own, training=True))
         return tf.stack(by_draw)
+
+
+Optimizee = Quadratics | Networks
+"""A family of functions: its `size`, and `draw`, the same functions for the same seed."""
 
 
 def perceptrons(
