@@ -4,7 +4,7 @@ import hashlib
 import itertools
 import math
 import statistics
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -281,17 +281,27 @@ def recordings(
     Raises:
         ValueError: a label is missing, unknown, or no number; or a series has two.
     """
-    number = _class_number(classes, label) if classes else _label_number(label)
-    dtype, missing = ("int32", NO_CLASS) if classes else ("float32", math.nan)
+    dtype = "int32" if classes else "float32"
     result = []
     for one in series:
-        targets = [
-            missing if tables.is_empty(row.label) else number(row.place, row.label)
-            for row in one.rows
-        ]
+        targets = [_target(row, classes, label) for row in one.rows]
         target: Any = targets if every_step else _only(one, label, targets)
         result.append(one.recording(np.array(target, dtype)))
     return result
+
+
+def _target(row: Row, classes: Sequence[str], label: str) -> float:
+    """Returns a row's class by its place, or its number, or what stands for none."""
+    if tables.is_empty(row.label):
+        return NO_CLASS if classes else math.nan
+    if not classes:
+        return tables.number(row.place, label, row.label)
+    if (name := tables.text(row.place, label, row.label)) not in classes:
+        raise ValueError(
+            f"{row.place}: a label must be one of the classes of the training series, "
+            f"{', '.join(classes)}. Received: {name!r}"
+        )
+    return classes.index(name)
 
 
 def without_labels(table: Table) -> list[Recording]:
@@ -318,24 +328,6 @@ def _only(series: Series, label: str, targets: Sequence[float]) -> float:
                 f"{str(row.label)!r} of {series.name!r}, and {str(first.label)!r} in {first.place}"
             )
     return target
-
-
-def _class_number(classes: Sequence[str], label: str) -> Callable[[Place, Any], float]:
-    numbers = {name: index for index, name in enumerate(classes)}
-
-    def number(place: Place, cell: Any) -> float:
-        if (name := tables.text(place, label, cell)) not in numbers:
-            raise ValueError(
-                f"{place}: a label must be one of the classes of the training series, "
-                f"{', '.join(classes)}. Received: {name!r}"
-            )
-        return numbers[name]
-
-    return number
-
-
-def _label_number(label: str) -> Callable[[Place, Any], float]:
-    return lambda place, cell: tables.number(place, label, cell)
 
 
 def _remaining(path: epath.Path, columns: Columns) -> tuple[str, ...]:
