@@ -137,51 +137,29 @@ class DRAW(keras.Model):
     # What Keras calls
 
     def call(self, images: Tensor, training: bool = False) -> Tensor:
-        """Returns copies of images, probabilities `[B, height, width, C]`."""
+        """Returns copies of images, probabilities `[B, height, width, C]`; adds their bound."""
         del training
         bound = self.bound(images)
+        self.add_loss(tf.reduce_mean(bound.reconstruction + bound.kl))
+        self.reconstruction.update_state(bound.reconstruction)
+        self.kl.update_state(bound.kl)
         return tf.sigmoid(bound.canvas)
 
-    def train_step(self, data: Any) -> dict[str, Any]:
-        """One step of `fit`."""
-        replicas = tf.distribute.get_strategy().num_replicas_in_sync
-        with tf.GradientTape() as tape:
-            loss = self._batch_loss(data)
-            # The optimizer sums the gradients of all replicas.
-            scaled = self.optimizer.scale_loss(loss / replicas)
-        variables = self.trainable_variables
-        gradients = tape.gradient(scaled, variables)
-        pairs = zip(gradients, variables, strict=True)
-        self.optimizer.apply_gradients(pairs)
-        return self.get_metrics_result()
-
-    def test_step(self, data: Any) -> dict[str, Any]:
-        """One step of `evaluate`."""
-        self._batch_loss(data)
-        return self.get_metrics_result()
-
-    def _batch_loss(self, data: Any) -> Tensor:
-        """Returns the mean bound of a batch and regularizers; adds it to the metrics."""
-        images, targets, weights = keras.utils.unpack_x_y_sample_weight(data)
-        if targets is not None or weights is not None:
+    def compute_loss(
+        self,
+        x: Any = None,
+        y: Any = None,
+        y_pred: Any = None,
+        sample_weight: Any = None,
+        training: bool = True,
+    ) -> Tensor:
+        """Returns what `call` has added, the mean bound of a batch, and regularizers."""
+        if y is not None or sample_weight is not None:
             raise ValueError(
                 "DRAW learns from images alone: `y` and `sample_weight` must be None. "
-                f"Received: y={targets}, sample_weight={weights}"
+                f"Received: y={y}, sample_weight={sample_weight}"
             )
-        bound = self.bound(images)
-        loss = tf.reduce_mean(bound.reconstruction + bound.kl)
-        loss += sum(self.losses)
-        values = {
-            "reconstruction": bound.reconstruction,
-            "kl": bound.kl,
-            "loss": loss,
-        }
-        rows = tf.shape(bound.kl)[0]
-        for metric in self.metrics:
-            # The loss is one number of the batch; the others have one for each row.
-            weight = rows if metric.name == "loss" else None
-            metric.update_state(values[metric.name], sample_weight=weight)
-        return loss
+        return super().compute_loss(x, y, y_pred, sample_weight, training)
 
     def get_config(self) -> dict[str, Any]:
         """Returns the constructor's arguments."""

@@ -8,7 +8,10 @@ is: it asks the task, by an attribute or a method of `Task`, or takes a module o
 that mean something for it:
 
     experiment   load(config, data_dir, path): the run's `training.experiment.Experiment`, or of
-                     tasks with a layer its `sequences.layer.LayerExperiment`
+                     tasks with a layer its `sequences.layer.LayerExperiment`. Its method
+                     evaluate(path, **options) prints the scores of a run's best model, unless
+                     there is a command of its own for that; the options are what
+                     `trainers.evaluate` makes of the flags in `Task.evaluation_flags`
     exporting    export(path, options): writes a run's best model, as the options, a
                      `tasks.run_folders.ExportOptions`, say; returns the version's folder
     writing      generate(path, prompt, max_length, **sampling): returns a text

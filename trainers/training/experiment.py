@@ -96,18 +96,6 @@ class Experiment(abc.ABC):
     def numbers(self, split: str, score: Any) -> dict[str, dict[str, Any]]:
         """Returns the numbers of a split's score by protocol and name."""
 
-    @abc.abstractmethod
-    def evaluate(self, path: epath.Path, **options: Any) -> None:
-        """Prints the scores of a run's best model on validation and test data.
-
-        Args:
-            path: the run's folder.
-            **options: what `trainers.evaluate` makes of the flags in `Task.evaluation_flags`.
-
-        Raises:
-            ValueError, WorkdirError: the folder cannot be used.
-        """
-
     def score_split(self, task: Any, split: str, check: Check) -> Any:
         """Returns the score of a split, for `describe` and `numbers`."""
         check()
