@@ -87,9 +87,8 @@ class DrawingExperiment(ExamplesExperiment):
 
     def numbers(self, split: str, score: Score) -> dict[str, dict[str, Any]]:
         """Returns the bound of a split and its parts."""
-        parts = {"reconstruction": score.reconstruction, "kl": score.kl}
         bound = {"loss": score.loss, "nats": score.loss, "images": score.images}
-        return {PROTOCOL: {**bound, **parts}}
+        return {PROTOCOL: {**bound, **score.parts}}
 
     def observe(self, losses: Sequence[float]) -> None:
         """Writes the sheet of the epoch that ended, in the folder and for TensorBoard.

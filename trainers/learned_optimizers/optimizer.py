@@ -195,22 +195,16 @@ def _in_order(
     variables: Sequence[keras.Variable],
 ) -> list[Any]:
     """Returns the gradients of the given variables in the order in which states are of them."""
-    by_variable = {
-        id(variable): gradient
-        for variable, gradient in zip(given, gradients, strict=True)
-    }
-    own = {id(variable) for variable in variables}
-    for what, some, others in (
-        ("no gradient for", variables, by_variable),
-        ("a gradient for", given, own),
-    ):
-        for variable in some:
-            if id(variable) not in others:
-                raise ValueError(
-                    "RecurrentOptimizer moves the variables that it was built for, all of them. "
-                    f"Received: {what} {variable.path}; compile the model again after a layer was "
-                    "frozen or released"
-                )
+    by_variable = dict(zip(map(id, given), gradients, strict=True))
+    own = set(map(id, variables))
+    differing = [("no gradient for", v) for v in variables if id(v) not in by_variable]
+    differing += [("a gradient for", v) for v in given if id(v) not in own]
+    for what, variable in differing:
+        raise ValueError(
+            "RecurrentOptimizer moves the variables that it was built for, all of them. "
+            f"Received: {what} {variable.path}; compile the model again after a layer was "
+            "frozen or released"
+        )
     return [by_variable[id(variable)] for variable in variables]
 
 

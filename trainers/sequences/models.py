@@ -1,5 +1,6 @@
 """Models of sequences, with one output for a sequence, or one for each time step."""
 
+import functools
 from collections.abc import Sequence
 from typing import Any
 
@@ -12,7 +13,7 @@ from keras_trellis.types import Tensor
 from trainers.baselines.projected import Projected
 from trainers.data.sequences import SequenceData
 from trainers.models import layers
-from trainers.models.kinds import Batch
+from trainers.models.kinds import Batch, count_parameters
 from trainers.models.layers import LAYERS
 from trainers.training import memory
 
@@ -119,10 +120,7 @@ def parameters(config: ConfigDict, inputs: int, outputs: int) -> int:
 
 def layer_parameters(config: ConfigDict, inputs: int) -> int:
     """Returns the number of those of the sequence layer, and of a dense layer before it."""
-    model, width = config.model, config.model.embedding_units
-    projection = 0 if width is None else (inputs + 1) * width
-    layer = LAYERS[model.layer].parameters(model, width or inputs, units(config))
-    return projection + layer
+    return count_parameters(functools.partial(_layer, config), (None, None, inputs))
 
 
 def need(
