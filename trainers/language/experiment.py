@@ -231,12 +231,3 @@ def _best_model(path: epath.Path, config: ConfigDict, words: int) -> TrellisLM:
     model = models.build(config, words)
     checkpoints.load_best(path, model)
     return model
-
-
-def run_corpus(
-    path: epath.Path, config: ConfigDict, data_dir: str | None
-) -> corpora.Corpus:
-    """Returns the text of a run; raises WorkdirError if it is not that of its folder."""
-    corpus = corpora.load_corpus(config, data_dir, path)
-    corpora.check_corpus(path, corpus)
-    return corpus

@@ -12,7 +12,7 @@ from keras_trellis.export import (
 )
 from keras_trellis.heads import MixtureOfSoftmaxes
 from trainers.language import corpora, evaluation, protocols
-from trainers.language.experiment import load_trained, run_corpus
+from trainers.language.experiment import load_trained
 from trainers.tasks import registry, run_folders
 
 
@@ -35,7 +35,8 @@ def export(path: epath.Path, options: run_folders.ExportOptions) -> str:
     facts |= task.data_facts(record.get("sha256", {}))
     facts |= unknown_words(record)
     if options.precision != "float32":
-        corpus = run_corpus(path, config, options.data_dir)
+        corpus = corpora.load_corpus(config, options.data_dir, path)
+        corpora.check_corpus(path, corpus)
         measured = []
         for candidate in (model, inference_model(model, options.precision)):
             evaluator = evaluation.Evaluator(candidate, config.data, config.evaluation)
