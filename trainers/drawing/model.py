@@ -361,10 +361,8 @@ def _shape(value: Any) -> Shape:
     try:
         height, width, channels = (arguments.positive("", size) for size in value)
     except (TypeError, ValueError):
-        raise ValueError(
-            "`image_shape` must be three positive integers, (height, width, channels). "
-            f"Received: image_shape={value!r}"
-        ) from None
+        expected = "three positive integers, (height, width, channels)"
+        raise arguments.refusal("image_shape", value, expected) from None
     return height, width, channels
 
 

@@ -6,6 +6,7 @@ Kuo et al. 2020 exchange the cell.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
@@ -170,9 +171,16 @@ class UpdateNetwork(keras.layers.Layer):
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
-        self.update = _checked_update(update)
-        self.scale = _checked_scale(scale, update)
-        self.p = _above_zero("p", p)
+        if update not in UPDATES:
+            raise arguments.refusal("update", update, f"one of {UPDATES}")
+        if update == GATED and scale is not None:
+            expected = "None with update='gated', whose gates say how far a step goes"
+            raise arguments.refusal("scale", scale, expected)
+        for name, value in (("scale", scale), ("p", p)):
+            if value is not None and not 0 < value < math.inf:
+                raise arguments.refusal(name, value, "a finite number above 0")
+        self.update, self.p = update, p
+        self.scale = _SCALE if update == ADDED and scale is None else scale
         policy = self.dtype_policy
         if cells is None:
             cells = [keras.layers.LSTMCell(20, dtype=policy) for _ in range(2)]
@@ -315,28 +323,3 @@ def value_and_gradient(loss: Loss, theta: Tensor, step: Any) -> tuple[Tensor, Te
         tape.watch(theta)
         value = loss(theta, step)
     return value, tape.gradient(value, theta)
-
-
-def _checked_update(update: str) -> str:
-    if update not in UPDATES:
-        raise arguments.refusal("update", update, f"one of {UPDATES}")
-    return update
-
-
-def _checked_scale(scale: float | None, update: str) -> float | None:
-    if update != GATED:
-        return _above_zero("scale", _SCALE if scale is None else scale)
-    if scale is not None:
-        raise ValueError(
-            "`scale` must be None with update='gated', whose gates say how far a step goes. "
-            f"Received: scale={scale!r}"
-        )
-    return None
-
-
-def _above_zero(name: str, value: float) -> float:
-    if not 0 < value < float("inf"):
-        raise ValueError(
-            f"`{name}` must be a finite number above 0. Received: {name}={value!r}"
-        )
-    return value

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import keras
 import tensorflow as tf
 
+from keras_trellis import arguments
 from keras_trellis.types import Tensor
 from trainers.data.image_files import Images
 from trainers.learned_optimizers.core import Loss
@@ -305,10 +306,8 @@ def _convolution(channels: int, size: int, stride: int = 1) -> keras.layers.Laye
 def _check_classes(classes: int, images: Images) -> None:
     largest = int(tf.reduce_max(images.labels))
     if not largest < classes:
-        raise ValueError(
-            f"`classes` must be above {largest}, the largest label of the images. "
-            f"Received: classes={classes!r}"
-        )
+        expected = f"above {largest}, the largest label of the images"
+        raise arguments.refusal("classes", classes, expected)
 
 
 def _seeds(seed: Tensor, count: int) -> list[Tensor]:

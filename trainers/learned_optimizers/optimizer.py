@@ -13,6 +13,7 @@ import numpy as np
 import tensorflow as tf
 from etils import epath
 
+from keras_trellis import arguments
 from keras_trellis.types import Tensor
 from trainers.data.files import write_atomically
 from trainers.data.stores import to_path
@@ -54,10 +55,8 @@ class RecurrentOptimizer(keras.optimizers.Optimizer):
         super().__init__(learning_rate=1.0, name=name)
         network = network or UpdateNetwork(update=update or ADDED)
         if update not in (None, network.update):
-            raise ValueError(
-                f"`update` must be None or {network.update!r}, that of `network`. "
-                f"Received: update={update!r}"
-            )
+            expected = f"None or {network.update!r}, that of `network`"
+            raise arguments.refusal("update", update, expected)
         self.network = network
         self.states: list[list[keras.Variable]] = []
         self._is_gated = network.update == GATED
