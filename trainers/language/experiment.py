@@ -8,7 +8,7 @@ import numpy as np
 from etils import epath
 from ml_collections import ConfigDict
 
-from keras_trellis import TrellisLM
+from keras_trellis import TrellisLM, arguments
 from trainers.data import files
 from trainers.data.pieces import PieceVocabulary
 from trainers.data.vocabulary import Vocabulary
@@ -86,10 +86,8 @@ class LanguageExperiment(LayerExperiment):
         """Raises ValueError if the replicas cannot share the batches."""
         size = self._config.data.batch_size
         if size % replicas:
-            raise ValueError(
-                f"`config.data.batch_size` must be divisible by the {replicas} devices, or "
-                f"--distribute=none. Received: config.data.batch_size={size}"
-            )
+            expected = f"divisible by the {replicas} devices, or --distribute=none"
+            raise arguments.refusal("config.data.batch_size", size, expected)
 
     def build(self) -> keras.Model:
         """Returns the model, built."""
