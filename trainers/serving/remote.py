@@ -12,8 +12,8 @@ from trainers.kinds.measures import perplexity
 MOST_BYTES = 64 * 2**20  # of an answer; a cache may exceed gRPC's own limit, 4 MiB
 # What NumPy calls the numbers that JSON or a tensor may have for ints and for floats; and what they
 # are below.
-_KINDS = {int: "iu", float: "iuf"}
-_LARGEST = {int: 2**31, float: math.inf}
+_KINDS: dict[type, str] = {int: "iu", float: "iuf"}
+_LARGEST: dict[type, float] = {int: 2**31, float: math.inf}
 
 
 class RemoteError(ValueError):

@@ -39,26 +39,26 @@ class Signatures(Remote):
         tokens = self.predict("tokenize", text=[f"\n{prompt}"])
         ids = self._counted(int, tokens, "ids", "lengths")
         shown = len(self._print(ids, "text"))
-        read, length = np.int32([ids]), np.int32([len(ids) - 1])
+        read, length = _int32(ids), _int32(len(ids) - 1)
         answer = self.predict("prefill_v2", ids=read, lengths=length)
         settings = {
-            "temperature": np.float32([sampling.temperature]),
-            "top_k": np.int32([sampling.top_k]),
-            "top_p": np.float32([sampling.top_p]),
-            "seed": np.int64([sampling.seed]),
-            "stop_ids": np.int32([[-1]]),
+            "temperature": np.array([sampling.temperature], np.float32),
+            "top_k": _int32(sampling.top_k),
+            "top_p": np.array([sampling.top_p], np.float32),
+            "seed": np.array([sampling.seed], np.int64),
+            "stop_ids": _int32([-1]),
             "stop": [[""]],
-            "alternatives": np.int32([0]),
-            "forbidden_ids": np.int32([[_NOTHING if allow_unknown else _UNKNOWN]]),
+            "alternatives": _int32(0),
+            "forbidden_ids": _int32([_NOTHING if allow_unknown else _UNKNOWN]),
         }
         for begin in range(0, sampling.max_length, CHUNK):
             left = sampling.max_length - begin
             cache = {name: answer[name] for name in answer if name.startswith("cache_")}
             answer = self.predict(
                 "generate_v2",
-                ids=np.int32([ids[-1:]]),
-                lengths=np.int32([1]),
-                max_length=np.int32([min(CHUNK, left)]),
+                ids=_int32(ids[-1:]),
+                lengths=_int32(1),
+                max_length=_int32(min(CHUNK, left)),
                 **settings,
                 **cache,
             )
@@ -78,7 +78,7 @@ class Signatures(Remote):
 
     def score(self, text: str) -> Scores:
         """Scores a text."""
-        answer = self.predict("score_v2", text=[text], alternatives=np.int32([0]))
+        answer = self.predict("score_v2", text=[text], alternatives=_int32(0))
         words, read = (
             self._counted(str, answer, name, "count") for name in ("words", "tokens")
         )
@@ -101,8 +101,8 @@ class Signatures(Remote):
         return values[:number]
 
     def _print(self, ids: list[int], output: str) -> str:
-        lengths = np.int32([len(ids)])
-        answer = self.predict("detokenize", ids=np.int32([ids]), lengths=lengths)
+        lengths = _int32(len(ids))
+        answer = self.predict("detokenize", ids=_int32(ids), lengths=lengths)
         return self.one(str, answer, output)
 
 
@@ -162,6 +162,11 @@ class Grpc(Signatures):
         if code == grpc.StatusCode.UNAVAILABLE:
             raise self.unreachable(details)
         raise self.refused(code.name, details)
+
+
+def _int32(*rows: Any) -> np.ndarray:
+    """Returns a tensor with a number, or a list of numbers, for each row."""
+    return np.array(rows, np.int32)
 
 
 def _check_size(proto: Any) -> None:

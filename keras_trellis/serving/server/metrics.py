@@ -37,9 +37,10 @@ class Metrics:
         self._failures = failures
         self._registry = registry = prometheus_client.CollectorRegistry()
         prometheus_client.ProcessCollector(registry=registry)
-        counter, gauge, histogram = (
-            functools.partial(kind, namespace=_NAMESPACE, registry=registry)
-            for kind in (Counter, Gauge, Histogram)
+        counter = functools.partial(Counter, namespace=_NAMESPACE, registry=registry)
+        gauge = functools.partial(Gauge, namespace=_NAMESPACE, registry=registry)
+        histogram = functools.partial(
+            Histogram, namespace=_NAMESPACE, registry=registry
         )
         self._requests = counter("requests", "Requests answered.", ["path", "status"])
         self._seconds = histogram(

@@ -205,8 +205,8 @@ class Service:
             prompts = await self.aside(_read, model, name, texts)
         longest = max(len(prompt.ids) - 1 for prompt in prompts)
         must = f"`{name}` must have at most {{}} tokens"
-        told = {"param": name, "code": "context_length_exceeded"}
-        check_limit(self.limits, "prompt_tokens", longest, must, **told)
+        code = "context_length_exceeded"
+        check_limit(self.limits, "prompt_tokens", longest, must, param=name, code=code)
         return prompts
 
     def give_up(self) -> None:
