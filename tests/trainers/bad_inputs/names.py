@@ -92,7 +92,7 @@ ROWS = (
     Row("flagfile_is_a_folder", "lm", "--task=text --flagfile=flags",
         "Unable to open flagfile: [Errno 21] Is a directory: 'flags'", {"flags": folder}),
     Row("flagfile_is_a_pipe", "lm", "--task=text --flagfile=flags", "flags: it is a pipe, no file", {"flags": fifo}),
-    Row("flagfile_in_latin_1", "lm", "--task=text --flagfile=flags", "--flagfile must be a text file in UTF-8. Received: flags ('utf-8' codec can't decode byte 0xe9 in position 13: unexpected end of data)", {"flags": b"--task=text\n#\xe9"}),
+    Row("flagfile_in_latin_1", "lm", "--task=text --flagfile=flags", "--flagfile must be a text file in UTF-8. Received: flags ('utf-8' codec can't decode byte 0xe9 in position 0: unexpected end of data)", {"flags": b"--task=text\n#\xe9"}),
     Row("misspelt_flag_in_flagfile", "lm", "--flagfile=flags", "unknown flag --tsk; did you mean --task?", {"flags": "--tsk=3\n"}),
     Row("misspelt_preset_in_flagfile", "lm", "--flagfile=flags",
         "unknown --preset 'smal'; did you mean 'small'? (of --task=text)", {"flags": "--task=text\n--preset=smal\n"}),
