@@ -145,7 +145,7 @@ def export_language_model(
             tokenizer = WordTokenizer(vocabulary, Path(folder), standardize, detokenize)
         number = fingerprint(model, vocabulary)
         endpoints = LanguageModelEndpoints(model, tokenizer, weights, number)
-        plain = endpoints.cache.without_fingerprint()
+        plain = endpoints.plain_cache
         beside = Companions(
             kind="language_model",
             fingerprint=number,

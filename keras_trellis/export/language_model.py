@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 import tensorflow as tf
 
-from keras_trellis.export.caches import CacheFormat, unread
+from keras_trellis.export import caches
+from keras_trellis.export.caches import CacheFormat
 from keras_trellis.export.checks import Tensors
 from keras_trellis.export.continuation import continued
 from keras_trellis.export.reading import Comparisons, Reader, total, valid
@@ -51,6 +52,7 @@ class LanguageModelEndpoints:
 
     Attributes:
         cache: the names and shapes of the cache's tensors.
+        plain_cache: the same without the fingerprint.
     """
 
     def __init__(
@@ -60,9 +62,9 @@ class LanguageModelEndpoints:
         self._vocabulary = Vocabulary(model.vocabulary_size, tokenizer.unknown_id)
         self._reader = Reader(model, weights)
         self._empty = model.get_initial_cache(1)
-        self.cache = CacheFormat(
-            self._empty, left_out=self._unread(), fingerprint=fingerprint
-        )
+        unread = self._unread()
+        self.plain_cache = CacheFormat(self._empty, left_out=unread)
+        self.cache = CacheFormat(self._empty, left_out=unread, fingerprint=fingerprint)
 
     def signatures(self) -> dict[str, Signature]:
         """Returns the signatures by name."""
@@ -98,12 +100,14 @@ class LanguageModelEndpoints:
             `unknown` `[B]`, the number of them that the vocabulary does not have, which read
             `<unk>`; `next_tokens` and `next_probabilities` `[B, 10]`, the most probable first.
         """
-        encoded, nll, features = self._reader.read_text(self._tokenizer, text)
+        encoded = self._tokenizer.encode(text)
+        begun = self._tokenizer.begun(encoded)
+        compared = self._reader.compare(begun, encoded.lengths + 1, tf.constant(0))
         count = tf.maximum(tf.cast(encoded.lengths, tf.float32), 1)
-        probabilities = tf.exp(self._reader.log_probs(features))
+        probabilities = tf.exp(self._reader.log_probs(compared.features))
         best, ids = tf.math.top_k(probabilities, min(_NEXT, self._vocabulary.size))
         return {
-            "perplexity": tf.exp(total(nll) / count),
+            "perplexity": tf.exp(total(compared.nll) / count),
             "unknown": encoded.unknown,
             "next_tokens": self._tokenizer.tokens(ids),
             "next_probabilities": best,
@@ -156,7 +160,7 @@ class LanguageModelEndpoints:
         begun = self._tokenizer.begun(encoded)
         asked = self._vocabulary.alternatives(alternatives)
         compared = self._compare(begun, encoded.lengths + 1, asked)
-        nll, ranks, likeliest, best = (values[:, 1:] for values in compared)
+        nll, ranks, likeliest, best = (values[:, 1:] for values in compared[:4])
         tokens = self._tokenizer.tokens(encoded.ids)
         return {
             "tokens": tf.where(valid(encoded.ids, encoded.lengths), tokens, ""),
@@ -188,7 +192,7 @@ class LanguageModelEndpoints:
         """
         ids, lengths = self._vocabulary.ids_and_lengths(ids, lengths)
         asked = self._vocabulary.alternatives(alternatives)
-        nll, ranks, likeliest, best = self._compare(ids, lengths, asked)
+        nll, ranks, likeliest, best, _ = self._compare(ids, lengths, asked)
         return {
             "nll": nll,
             "ranks": ranks,
@@ -294,8 +298,7 @@ class LanguageModelEndpoints:
     ) -> Comparisons:
         """Compares ids with as many others as each row asks for; -1 and 0 fill the places left."""
         count = tf.maximum(tf.reduce_max(alternatives), 0)
-        empty = self._reader.empty_cache(ids)
-        compared = self._reader.read_and_compare(ids, lengths, empty, count)
+        compared = self._reader.compare(ids, lengths, count)
         asked = (compared.ranks > 0)[..., None]
         asked &= tf.range(count) < alternatives[:, None, None]
         return compared._replace(
@@ -309,7 +312,7 @@ class LanguageModelEndpoints:
         chunk = tf.repeat(token[None], 3, axis=1)
         mask = tf.constant([[True, True, False]])
         _, cache = self._reader.chunk(chunk, self._empty, mask)
-        return unread(
+        return caches.unread(
             [
                 lambda cache: self._reader.step(token, cache),
                 lambda cache: self._reader.chunk(chunk, cache, mask),

@@ -14,8 +14,6 @@ from keras import ops
 
 from keras_trellis import heads
 from keras_trellis.backend import current as backend
-from keras_trellis.models import passes
-from keras_trellis.models.passes import Features
 from keras_trellis.types import Tensor
 
 
@@ -34,6 +32,22 @@ class LossTerms(NamedTuple):
     auxiliary: Tensor
     activation: Tensor
     temporal: Tensor
+
+
+class Features(NamedTuple):
+    """What the terms of the loss are made of.
+
+    Attributes:
+        raw: the outputs of the layer, `[B, T, output_units]`.
+        dropped: the same after dropout, which is what the head gets.
+        auxiliary: the outputs of inner levels after dropout, `[B, M, T, output_units]`, or None.
+        state: the state after the last step.
+    """
+
+    raw: Tensor
+    dropped: Tensor
+    auxiliary: Tensor | None
+    state: tuple[Tensor, ...]
 
 
 def sums(
@@ -59,10 +73,10 @@ def sums(
     pairs = ops.minimum(weights[:, 1:], weights[:, :-1])
     zero = ops.zeros((), weights.dtype)
     terms = dict.fromkeys(LossTerms._fields, zero)
-    nll = passes.nll(model, dropped, targets, training)
+    nll = model.nll(dropped, targets, training=training)
     terms["prediction"] = ops.sum(weights * nll)
     if auxiliary is not None:
-        nll = passes.nll(model, auxiliary, targets[:, None], training)
+        nll = model.nll(auxiliary, targets[:, None], training=training)
         terms["auxiliary"] = model.auxiliary_weight * ops.sum(weights[:, None] * nll)
     if model.activation_weight:
         squares = ops.sum(weights * _mean_square(dropped))

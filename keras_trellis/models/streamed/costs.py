@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import math
 import re
 from typing import Any
@@ -14,7 +13,6 @@ from keras_trellis.backend import current as backend
 from keras_trellis.layers.equilibrium import EquilibriumTrellisLayer
 from keras_trellis.layers.recurrent import RecurrentLayer
 from keras_trellis.layers.trellis_base import TrellisBase
-from keras_trellis.models import passes
 from keras_trellis.models.classifier import TrellisClassifier
 from keras_trellis.models.language_model import TrellisLM
 from keras_trellis.models.streamed.plan import Node, Plan
@@ -107,7 +105,7 @@ def multiply_adds(layer: Any) -> int:
         return sum(map(multiply_adds, layer.layers))
     if isinstance(layer, TrellisLM):
         outputs = ops.zeros([1, 1, layer.trellis.output_units], layer.compute_dtype)
-        head = backend.multiply_adds(functools.partial(passes.logits, layer), outputs)
+        head = backend.multiply_adds(layer.logits, outputs)
         return head + multiply_adds(layer.trellis)
     if isinstance(layer, TrellisBase) and not _is_stack(layer):
         return _trellis(layer)
