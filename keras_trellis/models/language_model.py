@@ -15,10 +15,15 @@ from keras_trellis import arguments, heads
 from keras_trellis.core import checks, dropout
 from keras_trellis.layers.sequence import serialized
 from keras_trellis.models import legacy, losses, sequence_layer
-from keras_trellis.models.losses import Features, LossTerms, OwnLoss
-from keras_trellis.models.sequence_layer import ModelLayer
+from keras_trellis.models.losses import (
+    Features,
+    LossTerms,
+    OwnLoss,
+    next_tokens,
+    scored,
+    where_valid,
+)
 from keras_trellis.models.streaming import Streaming
-from keras_trellis.models.targets import next_tokens, scored, where_valid
 from keras_trellis.types import Tensor
 
 
@@ -52,7 +57,7 @@ class TrellisLM(Streaming, OwnLoss):
         vocabulary_size: V, the number of tokens.
         trellis: the layer between embedding and softmax: a `TrellisLayer`, an
             `EquilibriumTrellisLayer`, one or a list of `keras.layers.LSTM`, `GRU`, `SimpleRNN` or
-            `RNN`, or any other `ModelLayer`. It keeps its own dtype policy, seed and name. The
+            `RNN`, or any other sequence layer. It keeps its own dtype policy, seed and name. The
             model sets its `return_sequences` and `return_state`, and takes no layer with
             `stateful`, `go_backwards` or `zero_output_for_mask`.
         embedding_units: E, the size of a word vector. The tied and the adaptive softmax need as
@@ -107,7 +112,7 @@ class TrellisLM(Streaming, OwnLoss):
     def __init__(
         self,
         vocabulary_size: int,
-        trellis: ModelLayer | keras.layers.RNN | Sequence[keras.layers.RNN],
+        trellis: keras.layers.Layer | Sequence[keras.layers.RNN],
         *,
         embedding_units: int,
         head: str | heads.Head = "tied",

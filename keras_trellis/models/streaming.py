@@ -12,7 +12,7 @@ from keras import ops
 from keras_trellis.backend import current as backend
 from keras_trellis.core import checks, dropout
 from keras_trellis.models import generation
-from keras_trellis.models.targets import begun, where_valid
+from keras_trellis.models.losses import begun, where_valid
 from keras_trellis.types import Number, Tensor
 
 

@@ -15,7 +15,7 @@ import tensorflow as tf
 from keras_trellis import arguments
 from keras_trellis.backend.tensorflow import onnx_model
 from keras_trellis.formats import rings
-from keras_trellis.models.streamed import pools
+from keras_trellis.models.streamed import running
 from keras_trellis.models.streamed.costs import iterates
 from keras_trellis.models.streamed.plan import Plan
 
@@ -123,7 +123,7 @@ class HostedChunk(Chunk):
     @functools.cached_property
     def table(self) -> rings.Table:
         """The delay lines that the host keeps."""
-        return pools.table(self.plan, self._steps)
+        return running.line_table(self.plan, self._steps)
 
     @property
     def past(self) -> dict[str, tuple[Sequence[int], str]]:
@@ -136,7 +136,7 @@ class HostedChunk(Chunk):
     def _run(
         self, inputs: list[tf.Tensor], past: dict[str, tf.Tensor], rows: Any
     ) -> tuple[list[tf.Tensor], dict[str, tf.Tensor]]:
-        outputs, made = pools.advance(self.plan, self.table, inputs, past, rows)
+        outputs, made = running.advance(self.plan, self.table, inputs, past, rows)
         return outputs, {rings.new(name): made[name] for name in past}
 
 
