@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 import tensorflow as tf
 
-from keras_trellis.export import caches
-from keras_trellis.export.caches import CacheFormat
+from keras_trellis.export.caches import CacheFormat, unread
 from keras_trellis.export.checks import Tensors
 from keras_trellis.export.continuation import continued
 from keras_trellis.export.reading import Comparisons, Reader, total, valid
@@ -62,9 +61,11 @@ class LanguageModelEndpoints:
         self._vocabulary = Vocabulary(model.vocabulary_size, tokenizer.unknown_id)
         self._reader = Reader(model, weights)
         self._empty = model.get_initial_cache(1)
-        unread = self._unread()
-        self.plain_cache = CacheFormat(self._empty, left_out=unread)
-        self.cache = CacheFormat(self._empty, left_out=unread, fingerprint=fingerprint)
+        left_out = self._unread()
+        self.plain_cache = CacheFormat(self._empty, left_out=left_out)
+        self.cache = CacheFormat(
+            self._empty, left_out=left_out, fingerprint=fingerprint
+        )
 
     def signatures(self) -> dict[str, Signature]:
         """Returns the signatures by name."""
@@ -312,7 +313,7 @@ class LanguageModelEndpoints:
         chunk = tf.repeat(token[None], 3, axis=1)
         mask = tf.constant([[True, True, False]])
         _, cache = self._reader.chunk(chunk, self._empty, mask)
-        return caches.unread(
+        return unread(
             [
                 lambda cache: self._reader.step(token, cache),
                 lambda cache: self._reader.chunk(chunk, cache, mask),

@@ -176,46 +176,22 @@ class Plan(NamedTuple):
         self,
         inputs: Sequence[Tensor],
         masks: Sequence[Tensor | None],
-        cache: Mapping[str, Tensor],
+        past: Mapping[str, Tensor],
         rows: Number,
+        go_on: Callable[..., tuple[Any, dict[str, Tensor]]] = Node.stream,
     ) -> tuple[list[Tensor], dict[str, Tensor]]:
         """Continues where the chunk before ended.
 
         Args:
             inputs: the chunk, flat: each `[B, n, ...]`.
             masks: for each of these bool `[B, n]`, or None.
-            cache: its cache.
+            past: what `go_on` takes: a cache, or of each line the entries at `line.places(n)`.
             rows: B.
+            go_on: `Node.stream` from a cache, or `Node.advance` from what a chunk reads of lines.
 
         Returns:
-            the outputs, flat, and the next cache.
+            the outputs, flat, and what `go_on` makes: the next cache, or new entries of each line.
         """
-        return self._through(inputs, masks, Node.stream, cache, rows)
-
-    def advance(
-        self, inputs: Sequence[Tensor], past: Mapping[str, Tensor], rows: Number
-    ) -> tuple[list[Tensor], dict[str, Tensor]]:
-        """Continues from what a chunk reads of the delay lines.
-
-        Args:
-            inputs: the chunk, flat: each `[B, n, ...]`, n known.
-            past: of each line the entries at `line.places(n)`.
-            rows: B.
-
-        Returns:
-            the outputs, flat, and the new entries of each line.
-        """
-        return self._through(inputs, [None] * len(inputs), Node.advance, past, rows)
-
-    def _through(
-        self,
-        inputs: Sequence[Tensor],
-        masks: Sequence[Tensor | None],
-        run: Callable[..., tuple[Any, dict[str, Tensor]]],
-        past: Mapping[str, Tensor],
-        rows: Number,
-    ) -> tuple[list[Tensor], dict[str, Tensor]]:
-        """Runs all calls, in order; returns the outputs, and what `run` makes for the future."""
         after: dict[str, Tensor] = {}
         values = _by_slot(self.inputs, inputs)
         valid = _by_slot(self.inputs, masks)
@@ -226,7 +202,7 @@ class Plan(NamedTuple):
             if mask is None:
                 mask = _masks(node.args[0], values, valid)
             with _unchanged(node.rule.layer):
-                outputs, made = run(node, past, rows, mask, args, kwargs)
+                outputs, made = go_on(node, past, rows, mask, args, kwargs)
             after |= made
             values |= _by_slot(node.outputs, keras.tree.flatten(outputs))
             # Masks go from call to call beside the tensors: a layer hands its own on, changes or

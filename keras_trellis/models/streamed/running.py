@@ -12,7 +12,7 @@ from keras import ops
 from keras_trellis.backend import current as backend
 from keras_trellis.formats import rings
 from keras_trellis.models.streamed import received
-from keras_trellis.models.streamed.plan import Plan
+from keras_trellis.models.streamed.plan import Node, Plan
 from keras_trellis.types import Number, Tensor
 
 Read = Callable[[str, Tensor], Tensor]
@@ -67,7 +67,8 @@ def advance(
         # In a pool line stands after line, each with what the chunk reads of it.
         parts = backend.split(pools[pool.name], sizes, axis=1)
         past |= {line.name: part for line, part in zip(lines, parts, strict=True)}
-    outputs, pushed = plan.advance(inputs, past, rows)
+    no_masks = [None] * len(inputs)
+    outputs, pushed = plan.run(inputs, no_masks, past, rows, Node.advance)
     made = {}
     for pool in table.pools:
         lines = [table.lines[number] for number in pool.lines]
