@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 
 from keras_trellis.core.convolution import swapped
+from keras_trellis.export.checks import Tensors
 from keras_trellis.export.tokenizer import Tokenizer, readable
 from keras_trellis.formats.sampling import Sampling
 from keras_trellis.models import generation
@@ -31,30 +32,6 @@ class Settings(NamedTuple):
     stop_ids: tf.Tensor
     stop: tf.Tensor
     alternatives: tf.Tensor
-
-
-class Continuation(NamedTuple):
-    """What rows are continued by; after a row's end stand -1 and, of numbers, 0.
-
-    Attributes:
-        ids: `[B, N]`.
-        lengths: `[B]`.
-        log_probs: `[B, N]`, of the ids.
-        likeliest: `[B, N, K]`, the most probable ids in the place of each.
-        likeliest_log_probs: `[B, N, K]`.
-        stopped: bool `[B]`, whether a row ended by a stop.
-        text: `[B]`, up to where a stop string begins.
-        cache: which has read all of the ids but the last.
-    """
-
-    ids: tf.Tensor
-    lengths: tf.Tensor
-    log_probs: tf.Tensor
-    likeliest: tf.Tensor
-    likeliest_log_probs: tf.Tensor
-    stopped: tf.Tensor
-    text: tf.Tensor
-    cache: Any
 
 
 class Text(NamedTuple):
@@ -132,7 +109,7 @@ class _Rows(NamedTuple):
         lengths: how many tokens each row has.
         stopped: which rows ended by a stop.
         text: the texts; they stay empty if there are no stop strings.
-        written: for each token what `Continuation` has of it.
+        written: of each token, its id and log-probability, the likeliest and theirs.
     """
 
     token: tf.Tensor
@@ -152,7 +129,7 @@ def continued(
     *,
     last: tf.Tensor,
     first: tf.Tensor,
-) -> Continuation:
+) -> tuple[Tensors, Any]:
     """Draws tokens for each row until it ends, and feeds each one back.
 
     Args:
@@ -164,6 +141,10 @@ def continued(
         last: the token before the first one, `[B]`.
         first: the number of each row's first draw, `[B]`: its position in the row, so that two
             calls draw what one long call does.
+
+    Returns:
+        the outputs of `generate`: after a row's end stand -1 and, of numbers, 0; and the cache,
+        which has read all of the ids but the last.
     """
     addends = generation.penalties(settings.forbidden_ids, log_probs)
     count = tf.maximum(tf.reduce_max(settings.alternatives), 0)
@@ -204,10 +185,16 @@ def continued(
     ids, own, likeliest, best = (swapped(array.stack()) for array in rows.written)
     text = tokenizer.decode(last, ids)
     ends = tf.where(rows.text.end >= 0, rows.text.end, tf.int32.max)
-    text = readable(tf.strings.substr(text, tf.zeros_like(ends), ends))
-    return Continuation(
-        ids, rows.lengths, own, likeliest, best, rows.stopped, text, cache
-    )
+    answer = {
+        "ids": ids,
+        "lengths": rows.lengths,
+        "log_probs": own,
+        "likeliest_ids": likeliest,
+        "likeliest_log_probs": best,
+        "stopped": rows.stopped,
+        "text": readable(tf.strings.substr(text, tf.zeros_like(ends), ends)),
+    }
+    return answer, cache
 
 
 def draw(scores: tf.Tensor, how: Sampling, numbers: tf.Tensor) -> tf.Tensor:
@@ -272,7 +259,7 @@ def _at_token(
     settings: Settings,
     alive: tf.Tensor,
 ) -> tuple[tf.Tensor, ...]:
-    """Returns what `Continuation` has of a token, for rows that were alive before it."""
+    """Returns what `_Rows.written` has of a token, for rows that were alive before it."""
     own = tf.gather(log_probs, token[:, None], batch_dims=1)[:, 0]
     best, likeliest = tf.math.top_k(log_probs, count)
     asked = alive[:, None] & (tf.range(count) < settings.alternatives[:, None])

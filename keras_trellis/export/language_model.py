@@ -8,7 +8,7 @@ import tensorflow as tf
 from keras_trellis.export.caches import CacheFormat, unread
 from keras_trellis.export.checks import Tensors
 from keras_trellis.export.continuation import continued
-from keras_trellis.export.reading import Comparisons, Reader, total, valid
+from keras_trellis.export.reading import Reader, total, valid
 from keras_trellis.export.requests import UNKNOWN_ID, Vocabulary
 from keras_trellis.export.saving import Signature
 from keras_trellis.export.tokenizer import Tokenizer
@@ -116,12 +116,9 @@ class LanguageModelEndpoints:
 
     def tokenize(self, text: tf.Tensor) -> Tensors:
         """Returns `ids` `[B, T]` of texts, `lengths` `[B]`, and `unknown` `[B]`, see `describe`."""
-        encoded = self._tokenizer.encode(text)
-        return {
-            "ids": encoded.ids,
-            "lengths": encoded.lengths,
-            "unknown": encoded.unknown,
-        }
+        outputs = self._tokenizer.encode(text)._asdict()
+        del outputs["words"]
+        return outputs
 
     def detokenize(self, ids: tf.Tensor, lengths: tf.Tensor) -> Tensors:
         """Writes ids, which begin a line, as text in print.
@@ -161,16 +158,15 @@ class LanguageModelEndpoints:
         begun = self._tokenizer.begun(encoded)
         asked = self._vocabulary.alternatives(alternatives)
         compared = self._compare(begun, encoded.lengths + 1, asked)
-        nll, ranks, likeliest, best = (values[:, 1:] for values in compared[:4])
+        compared = {name: values[:, 1:] for name, values in compared.items()}
+        likeliest = compared.pop("likeliest_ids")
         tokens = self._tokenizer.tokens(encoded.ids)
         return {
             "tokens": tf.where(valid(encoded.ids, encoded.lengths), tokens, ""),
             "words": encoded.words,
-            "nll": nll,
-            "ranks": ranks,
+            **compared,
             "likeliest_tokens": self._tokenizer.tokens(likeliest),
-            "likeliest_log_probs": best,
-            "total": total(nll),
+            "total": total(compared["nll"]),
             "count": encoded.lengths,
             "unknown": encoded.unknown,
         }
@@ -193,15 +189,9 @@ class LanguageModelEndpoints:
         """
         ids, lengths = self._vocabulary.ids_and_lengths(ids, lengths)
         asked = self._vocabulary.alternatives(alternatives)
-        nll, ranks, likeliest, best, _ = self._compare(ids, lengths, asked)
-        return {
-            "nll": nll,
-            "ranks": ranks,
-            "likeliest_ids": likeliest,
-            "likeliest_log_probs": best,
-            "total": total(nll),
-            "count": tf.maximum(lengths - 1, 0),
-        }
+        compared = self._compare(ids, lengths, asked)
+        count = tf.maximum(lengths - 1, 0)
+        return {**compared, "total": total(compared["nll"]), "count": count}
 
     def prefill(self, ids: tf.Tensor, lengths: tf.Tensor) -> Tensors:
         """Reads prompts in one call.
@@ -274,7 +264,7 @@ class LanguageModelEndpoints:
         before, steps = self.cache.unflatten(self.cache.checked(inputs))
         features, after = self._reader.read(ids, lengths, before)
         steps += lengths
-        answer = continued(
+        answer, after = continued(
             self._reader.step,
             self._reader.log_probs(features),
             after,
@@ -283,29 +273,23 @@ class LanguageModelEndpoints:
             last=tf.gather(ids, lengths - 1, batch_dims=1),
             first=steps,
         )
-        return {
-            "ids": answer.ids,
-            "lengths": answer.lengths,
-            "log_probs": answer.log_probs,
-            "likeliest_ids": answer.likeliest,
-            "likeliest_log_probs": answer.likeliest_log_probs,
-            "stopped": answer.stopped,
-            "text": answer.text,
-            **self.cache.flatten(answer.cache, steps + answer.lengths - 1),
-        }
+        steps += answer["lengths"] - 1
+        return {**answer, **self.cache.flatten(after, steps)}
 
     def _compare(
         self, ids: tf.Tensor, lengths: tf.Tensor, alternatives: tf.Tensor
-    ) -> Comparisons:
+    ) -> Tensors:
         """Compares ids with as many others as each row asks for; -1 and 0 fill the places left."""
         count = tf.maximum(tf.reduce_max(alternatives), 0)
-        compared = self._reader.compare(ids, lengths, count)
-        asked = (compared.ranks > 0)[..., None]
-        asked &= tf.range(count) < alternatives[:, None, None]
-        return compared._replace(
-            likeliest=tf.where(asked, compared.likeliest, -1),
-            log_probs=tf.where(asked, compared.log_probs, 0),
-        )
+        nll, ranks, likeliest, best, _ = self._reader.compare(ids, lengths, count)
+        asked = tf.range(count) < alternatives[:, None, None]
+        asked &= (ranks > 0)[..., None]
+        return {
+            "nll": nll,
+            "ranks": ranks,
+            "likeliest_ids": tf.where(asked, likeliest, -1),
+            "likeliest_log_probs": tf.where(asked, best, 0),
+        }
 
     def _unread(self) -> frozenset[str]:
         """Returns the tensors of a cache that no call reads, which all begin with a valid token."""

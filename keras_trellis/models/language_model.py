@@ -233,21 +233,42 @@ class TrellisLM(Streaming, OwnLoss):
         features = self.features(ids, training, mask=mask)
         return self.logits(features.dropped, training)
 
-    def features(self, ids: Tensor, training: bool = False, **how: Any) -> Features:
+    def features(
+        self,
+        ids: Tensor,
+        training: bool = False,
+        *,
+        auxiliary_every: int | None = None,
+        discard: int = 0,
+        depth: int | None = None,
+        **how: Any,
+    ) -> Features:
         """Runs whole sequences of ids `[B, T]`.
 
         Args:
             ids: the ids.
             training: whether to drop.
-            **how: `initial_state`, `mask` and the arguments of `sequence_layer.run`.
+            auxiliary_every: see `TrellisLayer.call`.
+            discard: how many of the first outputs to leave out.
+            depth: how many levels to run; None: all.
+            **how: `initial_state` and `mask` of the call.
         """
+        layer = self.trellis
+        if auxiliary_every is not None:
+            how["auxiliary_every"] = auxiliary_every
+            if self.auxiliary_from != "bottom":  # a layer need not have the argument
+                how["auxiliary_from"] = self.auxiliary_from
+        how |= sequence_layer.depth_argument(layer, depth)
+        if discard and sequence_layer.takes(layer, "discard"):
+            how["discard"] = discard
+            discard = 0
         words = self.embed(ids, training)
-        raw, state, auxiliary = sequence_layer.run(
-            self.trellis, words, training=training, **how
-        )
-        if auxiliary is not None:
-            auxiliary = self._dropped(auxiliary, training)
-        return Features(raw, self._dropped(raw, training), auxiliary, state)
+        outputs, *state = layer(words, training=training, **how)
+        auxiliary = None
+        if auxiliary_every is not None:
+            auxiliary = self._dropped(state.pop(), training)
+        raw = outputs[:, discard:]
+        return Features(raw, self._dropped(raw, training), auxiliary, tuple(state))
 
     def _dropped(self, outputs: Tensor, training: bool) -> Tensor:
         """Variational dropout of `[..., T, E]`: one mask for all steps."""
@@ -391,7 +412,6 @@ class TrellisLM(Streaming, OwnLoss):
         """Returns what the loss is made of; of inner levels, only if their loss is on."""
         if self.auxiliary_weight:
             how["auxiliary_every"] = self.auxiliary_every
-            how["auxiliary_from"] = self.auxiliary_from
         return self.features(ids, training, **how)
 
     def compute_output_shape(self, input_shape: Sequence[int | None]) -> tuple:

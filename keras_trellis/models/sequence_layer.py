@@ -10,7 +10,6 @@ import keras
 from keras_trellis import arguments
 from keras_trellis.layers.recurrent import MEANINGLESS, RecurrentLayer, is_recurrent
 from keras_trellis.layers.sequence import SequenceLayer, deserialized
-from keras_trellis.types import State, Tensor
 
 # docs/reference/sequence_layer.md says what they mean.
 _NEEDED = (
@@ -60,44 +59,6 @@ def prepared(
     return layer
 
 
-def run(
-    layer: Any,
-    sequences: Tensor,
-    *,
-    auxiliary_every: int | None = None,
-    auxiliary_from: str = "bottom",
-    discard: int = 0,
-    depth: int | None = None,
-    **how: Any,
-) -> tuple[Tensor, State, Tensor | None]:
-    """Runs a layer over whole sequences.
-
-    Args:
-        layer: a layer that returns all outputs and its state.
-        sequences: `[B, T, p]`.
-        auxiliary_every: see `TrellisLayer.call`.
-        auxiliary_from: see `TrellisLayer.call`.
-        discard: how many of the first outputs to leave out.
-        depth: how many levels to run; None: all.
-        **how: `initial_state`, `mask` and `training` of the call.
-
-    Returns:
-        the outputs `[B, T - discard, output_units]`, the state after the last valid time step, and
-        the outputs of inner levels `[B, M, T - discard, output_units]`, or None.
-    """
-    if auxiliary_every is not None:
-        how["auxiliary_every"] = auxiliary_every
-        if auxiliary_from != "bottom":  # a layer need not have the argument
-            how["auxiliary_from"] = auxiliary_from
-    how |= depth_argument(layer, depth)
-    if discard and _takes(layer, "discard"):
-        how["discard"] = discard
-        discard = 0
-    outputs, *state = layer(sequences, **how)
-    auxiliary = None if auxiliary_every is None else state.pop()
-    return outputs[:, discard:], tuple(state), auxiliary
-
-
 def depth_argument(layer: Any, depth: int | None) -> dict[str, int]:
     """Returns the argument of a layer's call by which it runs so many levels.
 
@@ -106,7 +67,7 @@ def depth_argument(layer: Any, depth: int | None) -> dict[str, int]:
     """
     if depth is None:
         return {}
-    if not _takes(layer, "depth"):
+    if not takes(layer, "depth"):
         raise ValueError(
             "`depth` must be None unless the layer can run fewer levels, as "
             f"keras_trellis.TrellisLayer. Received: depth={depth!r}, trellis={layer!r}"
@@ -138,7 +99,7 @@ def auxiliary_levels(
     if counted_from != "bottom":
         needed.append("auxiliary_from")
     for argument in needed:
-        if not _takes(layer, argument):
+        if not takes(layer, argument):
             raise ValueError(
                 f"`auxiliary_weight` needs a layer whose call takes `{argument}`, as that of "
                 "keras_trellis.TrellisLayer. "
@@ -148,5 +109,6 @@ def auxiliary_levels(
     return arguments.positive("auxiliary_every", every)
 
 
-def _takes(layer: Any, argument: str) -> bool:
+def takes(layer: Any, argument: str) -> bool:
+    """Returns whether a layer's call has an argument."""
     return argument in inspect.signature(layer.call).parameters
