@@ -10,8 +10,8 @@ import numpy as np
 import tensorflow as tf
 
 from keras_trellis.core.caches import Layout, named
-from keras_trellis.export.checks import Check, Tensors, all_checked, moderate
-from keras_trellis.formats.checks import MODERATE
+from keras_trellis.export.checks import Check, Tensors, all_checked
+from keras_trellis.formats.checks import MODERATE, moderate
 from keras_trellis.formats.limits import MOST_STEPS
 from keras_trellis.formats.names import FINGERPRINT, STEPS
 

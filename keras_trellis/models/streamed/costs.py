@@ -37,7 +37,11 @@ def table(plan: Plan) -> str:
     rows.append(("all", "", *map(_text, totals)))
     columns = zip(*rows, strict=True)
     widths = [max(map(len, column)) for column in columns]
-    lines = [_line(row, widths) for row in rows]
+    lines = []
+    for name, past, *numbers in rows:
+        cells = [name.ljust(widths[0]), past.ljust(widths[1])]
+        cells += map(str.rjust, numbers, widths[2:])
+        lines.append("  ".join(cells))
     if plan.stride > 1:
         lines.append(f"A chunk has a multiple of {plan.stride} time steps.")
     if any(iterates(node.rule.layer) for node in plan.nodes):
@@ -164,11 +168,3 @@ def _text(number: float) -> str:
     if number == int(number):
         return f"{number:,.0f}"
     return f"{number:,.1f}"
-
-
-def _line(row: tuple[str, ...], widths: list[int]) -> str:
-    name, past, *numbers = row
-    begin = f"{name:<{widths[0]}}  {past:<{widths[1]}}"
-    pairs = zip(numbers, widths[2:], strict=True)
-    aligned = [f"{number:>{width}}" for number, width in pairs]
-    return "  ".join([begin, *aligned])
