@@ -101,8 +101,8 @@ def auxiliary_levels(
     for argument in needed:
         if not takes(layer, argument):
             raise ValueError(
-                f"`auxiliary_weight` needs a layer whose call takes `{argument}`, as that of "
-                "keras_trellis.TrellisLayer. "
+                "`auxiliary_weight` needs a layer that returns the outputs of inner levels, and "
+                f"whose call takes `{argument}`, as that of keras_trellis.TrellisLayer. "
                 f"Received: auxiliary_weight={weight!r}, trellis={layer!r}"
             )
     # A layer refuses what does not fit its levels when it is called.
