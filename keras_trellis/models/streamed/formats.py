@@ -72,7 +72,9 @@ class Chunk:
             what the chunk reads of each pool.
     """
 
-    def __init__(self, streamed: Any, plan: Plan, steps: int, keeps_past: bool) -> None:
+    def __init__(
+        self, streamed: Any, plan: Plan, steps: int, keeps_past: bool = False
+    ) -> None:
         self.streamed = streamed
         self.plan = plan
         self._steps = steps
