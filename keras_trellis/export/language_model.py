@@ -103,12 +103,14 @@ class LanguageModelEndpoints:
         """
         encoded = self._tokenizer.encode(text)
         begun = self._tokenizer.begun(encoded)
-        compared = self._reader.compare(begun, encoded.lengths + 1, tf.constant(0))
+        compared, features = self._reader.compare(
+            begun, encoded.lengths + 1, tf.constant(0)
+        )
         count = tf.maximum(tf.cast(encoded.lengths, tf.float32), 1)
-        probabilities = tf.exp(self._reader.log_probs(compared.features))
+        probabilities = tf.exp(self._reader.log_probs(features))
         best, ids = tf.math.top_k(probabilities, min(_NEXT, self._vocabulary.size))
         return {
-            "perplexity": tf.exp(total(compared.nll) / count),
+            "perplexity": tf.exp(total(compared["nll"]) / count),
             "unknown": encoded.unknown,
             "next_tokens": self._tokenizer.tokens(ids),
             "next_probabilities": best,
@@ -281,15 +283,12 @@ class LanguageModelEndpoints:
     ) -> Tensors:
         """Compares ids with as many others as each row asks for; -1 and 0 fill the places left."""
         count = tf.maximum(tf.reduce_max(alternatives), 0)
-        nll, ranks, likeliest, best, _ = self._reader.compare(ids, lengths, count)
+        compared, _ = self._reader.compare(ids, lengths, count)
         asked = tf.range(count) < alternatives[:, None, None]
-        asked &= (ranks > 0)[..., None]
-        return {
-            "nll": nll,
-            "ranks": ranks,
-            "likeliest_ids": tf.where(asked, likeliest, -1),
-            "likeliest_log_probs": tf.where(asked, best, 0),
-        }
+        asked &= (compared["ranks"] > 0)[..., None]
+        for name, other in {"likeliest_ids": -1, "likeliest_log_probs": 0}.items():
+            compared[name] = tf.where(asked, compared[name], other)
+        return compared
 
     def _unread(self) -> frozenset[str]:
         """Returns the tensors of a cache that no call reads, which all begin with a valid token."""

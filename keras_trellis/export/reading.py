@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import tensorflow as tf
 
@@ -16,25 +16,6 @@ _CHUNK = 128  # tokens read at once, which bounds the memory of a long text
 _ROWS = 128  # distributions over the vocabulary at once
 # The nll, the ranks, the likeliest and their log-probabilities.
 _COLUMNS = (tf.float32, tf.int32, tf.int32, tf.float32)
-
-
-class Comparisons(NamedTuple):
-    """How probable ids are, and what was more probable.
-
-    Attributes:
-        nll: `[B, T]`, in nats, 0 where nothing was scored: for the first id of a row, and after a
-            row's end.
-        ranks: `[B, T]`, 1 for the most probable token; 0 where nothing was scored.
-        likeliest: `[B, T, K]`, the most probable ids in the place of each, the first first.
-        log_probs: `[B, T, K]`, of these.
-        features: of each row's last id, `[B, E]`.
-    """
-
-    nll: tf.Tensor
-    ranks: tf.Tensor
-    likeliest: tf.Tensor
-    log_probs: tf.Tensor
-    features: tf.Tensor
 
 
 class Reader:
@@ -52,6 +33,11 @@ class Reader:
         chunk: (ids `[B, n]`, cache, mask `[B, n]`) to (features `[B, n, E]`, cache).
         read: (ids `[B, T]`, lengths `[B]`, cache) to (the features of each row's last id `[B, E]`,
             the cache after it).
+        compare: (ids `[B, T]`, lengths `[B]`, count) to (how probable the ids are, and the `count`
+            most probable ones in the place of each; the features of each row's last id). The first
+            are `nll` `[B, T]`, in nats, `ranks` `[B, T]`, 1 for the most probable token,
+            `likeliest_ids` and `likeliest_log_probs` `[B, T, count]`, the first first. All are 0
+            where nothing was scored: for the first id of a row, and after a row's end.
     """
 
     def __init__(self, model: Any, weights: Weights) -> None:
@@ -70,17 +56,11 @@ class Reader:
         self.step = shared([row, cache], model.read_one)
         self.chunk = shared([rows, cache, mask], model.run_chunk)
         self.read = shared([rows, row, cache], self._read)
-        self._compared = shared([rows, row, number], self._read_and_compare)
+        self.compare = shared([rows, row, number], self._read_and_compare)
 
     def empty_cache(self, ids: tf.Tensor) -> Any:
         """Returns the cache of no text for each row of ids `[B, ...]`."""
         return self._model.get_initial_cache(tf.shape(ids)[0])
-
-    def compare(
-        self, ids: tf.Tensor, lengths: tf.Tensor, count: tf.Tensor
-    ) -> Comparisons:
-        """Reads ids from their first one on; compares each with the `count` most probable ones."""
-        return Comparisons(*self._compared(ids, lengths, count))
 
     def _read(self, ids: tf.Tensor, lengths: tf.Tensor, cache: Any) -> tuple:
         _, features, cache = self._by_chunks(ids, lengths, cache)
@@ -92,7 +72,13 @@ class Reader:
         empty = self.empty_cache(ids)
         columns, features, _ = self._by_chunks(ids, lengths, empty, count)
         nll, ranks, likeliest, log_probs = columns
-        return nll[..., 0], ranks[..., 0], likeliest, log_probs, features
+        compared = {
+            "nll": nll[..., 0],
+            "ranks": ranks[..., 0],
+            "likeliest_ids": likeliest,
+            "likeliest_log_probs": log_probs,
+        }
+        return compared, features
 
     def _by_chunks(
         self,
@@ -162,7 +148,7 @@ class Reader:
         targets: tf.Tensor,
         scored: tf.Tensor,
     ) -> list[tf.Tensor]:
-        """Returns what `Comparisons` has of the next ids of a chunk, each `[B, n, ...]`."""
+        """Returns the columns of the next ids of a chunk, each `[B, n, ...]`."""
         size = tf.size(targets)
         blocks = tf.maximum(-(-size // _ROWS), 1)  # of no rows, too
         missing = blocks * _ROWS - size
