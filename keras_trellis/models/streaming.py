@@ -51,7 +51,8 @@ class Streaming(keras.Model):
         self, ids: Tensor, cache: Any, mask: Any = None
     ) -> tuple[Tensor, Any]:
         """Returns what the head gets for ids `[B, T]`, one a step, and the next cache."""
-        return self.trellis.stream(self.embed(ids), cache, mask=mask)
+        outputs, cache = self.trellis.stream(self.embed(ids), cache, mask=mask)
+        return outputs, cache
 
     def read_on(self, ids: Tensor, cache: Any, mask: Any = None) -> tuple[Tensor, Any]:
         """Returns the log-probabilities `[B, V]` after ids `[B, T]`, T >= 1, and the next cache."""
@@ -65,15 +66,20 @@ class Streaming(keras.Model):
 
     def logits(self, outputs: Tensor, training: bool = False) -> Tensor:
         """Returns the logits `[..., V]` for outputs `[..., output_units]`."""
-        return self.head.logits(outputs, self.embedding.embeddings, training=training)
+        table = self.embedding.embeddings
+        logits: Tensor = self.head.logits(outputs, table, training=training)
+        return logits
 
     def log_probs(self, outputs: Tensor) -> Tensor:
         """Returns the log-probabilities `[..., V]` for outputs `[..., output_units]`."""
-        return self.head.log_probs(outputs, self.embedding.embeddings)
+        log_probs: Tensor = self.head.log_probs(outputs, self.embedding.embeddings)
+        return log_probs
 
     def nll(self, outputs: Tensor, targets: Tensor, **options: Any) -> Tensor:
         """Returns the negative log-likelihood of each target, in nats; see the head's `nll`."""
-        return self.head.nll(outputs, targets, self.embedding.embeddings, **options)
+        table = self.embedding.embeddings
+        nll: Tensor = self.head.nll(outputs, targets, table, **options)
+        return nll
 
     def drawn_mask(self, name: str, shape: Any, rate: float, dtype: Any) -> Any:
         """Returns a mask of dropout of this call; the rate is not zero."""

@@ -38,9 +38,9 @@ def table(plan: Plan) -> str:
     columns = zip(*rows, strict=True)
     widths = [max(map(len, column)) for column in columns]
     lines = []
-    for name, past, *numbers in rows:
+    for name, past, *texts in rows:
         cells = [name.ljust(widths[0]), past.ljust(widths[1])]
-        cells += map(str.rjust, numbers, widths[2:])
+        cells += map(str.rjust, texts, widths[2:])
         lines.append("  ".join(cells))
     if plan.stride > 1:
         lines.append(f"A chunk has a multiple of {plan.stride} time steps.")

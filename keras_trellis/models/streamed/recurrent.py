@@ -242,11 +242,13 @@ class Language(Composed):
 
     def read(self, inputs: Tensor) -> Tensor:
         """Returns word vectors."""
-        return self.layer.embed(ops.cast(inputs, "int32"))
+        words: Tensor = self.layer.embed(ops.cast(inputs, "int32"))
+        return words
 
     def results(self, outputs: Tensor) -> Tensor:
         """Returns logits."""
-        return self.layer.logits(outputs)
+        logits: Tensor = self.layer.logits(outputs)
+        return logits
 
 
 LAYERS: dict[type, Callable[..., Rule]] = {
