@@ -22,7 +22,7 @@ from matplotlib import figure
 
 from benchmarks.faults import processes
 from keras_trellis.export import saving
-from keras_trellis.export.companions import Companions
+from keras_trellis.export.saving import Companions
 from keras_trellis.export.weights import Weights
 from trainers.authors import torch_files
 from trainers.data import files
