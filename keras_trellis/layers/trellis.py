@@ -22,7 +22,7 @@ from keras_trellis.layers.inputs import (
     warn_unseen_steps,
     with_used_dilations,
 )
-from keras_trellis.layers.outputs import call_shapes
+from keras_trellis.layers.sequence import call_shapes
 from keras_trellis.layers.trellis_base import TrellisBase
 from keras_trellis.types import Cache, State, Tensor
 
@@ -197,11 +197,6 @@ class TrellisLayer(TrellisBase):
             "Leave it out: there is no loop over time, and that over levels is never unrolled."
         ),
     }
-
-    def get_config(self) -> dict[str, Any]:
-        """Returns the constructor's arguments."""
-        names = ("depth", "recompute", "staggered")
-        return super().get_config() | {name: getattr(self, name) for name in names}
 
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> TrellisLayer:

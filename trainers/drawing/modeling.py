@@ -10,7 +10,7 @@ from ml_collections import ConfigDict
 from keras_trellis.types import Tensor
 from trainers.data.sequences import SequenceData
 from trainers.drawing.model import DRAW
-from trainers.training.examples import ShuffledExamples
+from trainers.training.experiment import ShuffledExamples
 from trainers.training.schedules import WHOLE
 
 
@@ -26,6 +26,11 @@ class Score(NamedTuple):
     reconstruction: float
     kl: float
     images: int
+
+    @property
+    def parts(self) -> dict[str, float]:
+        """Both parts by their names."""
+        return {"reconstruction": self.reconstruction, "kl": self.kl}
 
     @property
     def loss(self) -> float:
@@ -65,8 +70,7 @@ class DrawingImages(ShuffledExamples):
     def evaluate(self) -> dict[str, float]:
         """Returns the bound of the present weights on validation images, and its parts."""
         score = self.score("validation")
-        parts = {"reconstruction": score.reconstruction, "kl": score.kl}
-        return {"loss": score.loss, **parts}
+        return {"loss": score.loss, **score.parts}
 
     def display(self, metrics: Mapping[str, float]) -> dict[str, float]:
         """Returns the bound in nats and its parts."""

@@ -8,7 +8,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from keras_trellis.models import passes
+from keras_trellis import arguments
 from keras_trellis.types import Tensor
 from trainers.data import streams
 from trainers.kinds.measures import WORDS, Metric, Number, TokenMeasure
@@ -68,9 +68,7 @@ class Evaluator:
     def score(self, protocol: str, ids: np.ndarray) -> Score:
         """Returns the score of a stream of ids `[N]` under one of `PROTOCOLS`."""
         if protocol not in PROTOCOLS:
-            raise ValueError(
-                f"`protocol` must be one of {PROTOCOLS}. Received: {protocol=}"
-            )
+            raise arguments.refusal("protocol", protocol, f"one of {PROTOCOLS}")
         return getattr(self, protocol)(ids)
 
     def exact(self, ids: np.ndarray) -> Score:
@@ -137,11 +135,9 @@ class Evaluator:
     ) -> tuple[list[Tensor], Any]:
         """Returns the nll and the metrics of each target, and the past of the next ones."""
         model = self._model
-        outputs, past = passes.read(
-            model, ids, cache=cache, initial_state=initial_state
-        )
-        nll = passes.nll(model, outputs, targets, **head_arguments)
-        log_probs = passes.log_probs(model, outputs)
+        outputs, past = model.read(ids, cache, initial_state)
+        nll = model.nll(outputs, targets, **head_arguments)
+        log_probs = model.log_probs(outputs)
         metrics = [metric.compute(log_probs, targets) for metric in self._metrics]
         return [nll, *metrics], past
 

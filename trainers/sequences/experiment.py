@@ -14,10 +14,16 @@ from trainers.kinds.measures import Measure
 from trainers.sequences import models
 from trainers.sequences.layer import LayerExperiment, sequence_layer
 from trainers.sequences.modeling import Score, SequenceModeling
-from trainers.tasks import registry, run_folders
-from trainers.training import examples, memory
-from trainers.training.examples import ExamplesExperiment
-from trainers.training.experiment import PROTOCOL, SPLITS, Check, Scores
+from trainers.tasks import registry
+from trainers.training import memory
+from trainers.training.experiment import (
+    DATA,
+    PROTOCOL,
+    SPLITS,
+    Check,
+    ExamplesExperiment,
+    Scores,
+)
 from trainers.training.progress import literal
 from trainers.training.workdir import RESTORE, WorkdirError, read_record
 
@@ -134,25 +140,14 @@ class SequenceExperiment(LayerExperiment, ExamplesExperiment):
         lines = error_lines(self._confusion(split, score), self._data.classes)
         return [f"  {line}" for line in lines]
 
+    def evaluate(self, path: epath.Path) -> None:
+        """Prints the scores of a run's best model, if its weights fit in memory."""
+        memory.check_weights(self.parameters(self._config))
+        super().evaluate(path)
+
     def _confusion(self, split: str, score: Score) -> np.ndarray:
         targets, classes = getattr(self._data, split).targets, self._data.outputs
         return tf.math.confusion_matrix(targets, score.predictions, classes).numpy()
-
-
-def evaluate(path: epath.Path, data_dir: str | None) -> None:
-    """Prints the scores of a run's best model on validation and test data.
-
-    Args:
-        path: the run's folder.
-        data_dir: the folder of the published files.
-
-    Raises:
-        ValueError, OSError, WorkdirError: the data or the folder cannot be used.
-    """
-    config = run_folders.load_config(path)
-    experiment = SequenceExperiment(config, data_dir, path)
-    memory.check_weights(experiment.parameters(config))
-    experiment.evaluate(path)
 
 
 def describe(measure: Measure, split: str, score: Score) -> str:
@@ -217,10 +212,10 @@ def measured(measure: Measure, score: Score) -> float:
 
 def saved_record(path: epath.Path) -> dict[str, Any]:
     """Returns a run's record of its data; raises WorkdirError if it is damaged."""
-    record = read_record(path / examples.DATA, {"sha256": dict}) or {}
+    record = read_record(path / DATA, {"sha256": dict}) or {}
     if record and not _is_order(record.get("permutation", "missing")):
         raise WorkdirError(
-            f"{path / examples.DATA} is damaged: `permutation` is neither null nor each of "
+            f"{path / DATA} is damaged: `permutation` is neither null nor each of "
             f"0, ..., T - 1 once. {RESTORE}"
         )
     return record

@@ -11,10 +11,10 @@ from ml_collections import ConfigDict
 
 from trainers.data import co2
 from trainers.data.recordings import Facts, SeriesData
+from trainers.sequences import models as sequences
 from trainers.sequences.experiment import CONFUSION, draw_confusion
 from trainers.sequences.layer import LayerExperiment, sequence_layer
-from trainers.sequences.models import layer_parameters
-from trainers.tasks import registry, run_folders
+from trainers.tasks import registry
 from trainers.time_series import forecasting, models
 from trainers.time_series.modeling import SeriesModeling
 from trainers.time_series.objectives import (
@@ -26,9 +26,14 @@ from trainers.time_series.objectives import (
     scikit_metrics,
 )
 from trainers.time_series.tasks import SeriesTask
-from trainers.training import checkpoints, examples, memory
-from trainers.training.examples import ExamplesExperiment
-from trainers.training.experiment import PROTOCOL, Check, Scores
+from trainers.training import checkpoints, memory
+from trainers.training.experiment import (
+    DATA,
+    PROTOCOL,
+    Check,
+    ExamplesExperiment,
+    Scores,
+)
 from trainers.training.workdir import RESTORE, WorkdirError, read_record
 
 _FACTS = "facts"  # in the record of a run's data
@@ -62,7 +67,14 @@ class SeriesExperiment(LayerExperiment, ExamplesExperiment):
 
     def need(self, config: ConfigDict) -> memory.Need:
         """Returns the memory that training on these data takes."""
-        return models.need(config, self._series.facts)
+        facts = self._series.facts
+        return sequences.need(
+            config,
+            facts.window,
+            len(facts.channels),
+            facts.outputs,
+            facts.every_step,
+        )
 
     def build(self) -> keras.Sequential:
         """Returns the model, built."""
@@ -71,7 +83,17 @@ class SeriesExperiment(LayerExperiment, ExamplesExperiment):
     def parameters(self, config: ConfigDict) -> int:
         """Returns the number of parameters of a config's model on these data."""
         facts = self._series.facts
-        return models.parameters(config, len(facts.channels), facts.outputs)
+        return sequences.parameters(config, len(facts.channels), facts.outputs)
+
+    @classmethod
+    def published_parameters(cls, config: ConfigDict) -> tuple[int, int] | None:
+        """Returns those of a config's model and layer; None for the user's own tables."""
+        task: Any = registry.get(config.task)
+        if task.shape is None:
+            return None
+        channels, outputs = task.shape(config)
+        whole = sequences.parameters(config, channels, outputs)
+        return whole, sequences.layer_parameters(config, channels)
 
     def task(self, model: keras.Sequential) -> SeriesModeling:
         """Returns what the loop trains."""
@@ -180,7 +202,7 @@ def load_model(path: epath.Path, config: ConfigDict, facts: Facts) -> keras.Sequ
     Raises:
         WorkdirError: the folder cannot be used.
     """
-    count = models.parameters(config, len(facts.channels), facts.outputs)
+    count = sequences.parameters(config, len(facts.channels), facts.outputs)
     memory.check_weights(count)
     model = models.build(config, facts)
     checkpoints.load_best(path, model)
@@ -193,7 +215,7 @@ def saved_record(path: epath.Path) -> tuple[Facts, dict[str, str]]:
     Raises:
         WorkdirError: there is no record, or it is damaged.
     """
-    file = path / examples.DATA
+    file = path / DATA
     record = read_record(file, {"sha256": dict, _FACTS: dict})
     if record is None:
         raise WorkdirError(f"{file} is missing: it has the scaling of the run's data")
@@ -206,26 +228,3 @@ def saved_record(path: epath.Path) -> tuple[Facts, dict[str, str]]:
 
 
 load = SeriesExperiment
-
-
-def published_parameters(config: ConfigDict) -> tuple[int, int] | None:
-    """Returns the parameters of a config's model and layer; None for the user's own tables."""
-    task: Any = registry.get(config.task)
-    if task.shape is None:
-        return None
-    channels, outputs = task.shape(config)
-    whole = models.parameters(config, channels, outputs)
-    return whole, layer_parameters(config, channels)
-
-
-def evaluate(path: epath.Path, data_dir: str | None) -> None:
-    """Prints the scores of a run's best model on validation and test data.
-
-    Args:
-        path: the run's folder.
-        data_dir: the folder of the data's files.
-
-    Raises:
-        ValueError, OSError, WorkdirError: the data or the folder cannot be used.
-    """
-    SeriesExperiment(run_folders.load_config(path), data_dir).evaluate(path)

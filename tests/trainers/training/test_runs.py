@@ -25,7 +25,7 @@ from trainers.tasks import run_folders
 from trainers.tasks.run_folders import ExportOptions
 from trainers.training import (
     announcing,
-    array_files,
+    checkpoints,
     resources,
     runs,
     schedules,
@@ -364,7 +364,7 @@ def test_a_layer_that_xla_may_slow_is_told_before_training(
 def test_a_precision_that_is_slow_here_is_told_before_training(
     introduction, config, monkeypatch, dtype, slowdown, told
 ):
-    monkeypatch.setattr(announcing.precision, "slowdown", lambda: slowdown)
+    monkeypatch.setattr(announcing, "slowdown", lambda: slowdown)
     config.model.dtype = dtype
     advice = "take 3.3 times as long as in float32 on this processor"
     assert (advice in introduction()) == told
@@ -550,7 +550,7 @@ def test_best_weights_that_are_lost_are_not_scored_as_the_best(
     assert last_line(capsys).startswith(
         "last of epoch 2: validation perplexity: exact "
     )
-    assert array_files.load(best)["epoch"] == 2
+    assert checkpoints.load_arrays(best)["epoch"] == 2
 
 
 def test_a_finished_run_whose_files_are_lost_says_so(train, finished, capsys):
@@ -746,17 +746,24 @@ def test_a_folder_in_which_a_run_is_at_work_is_refused(train, config, tmp_path):
             train()
 
 
+def evaluate(folder, corpus):
+    """Scores a run by one protocol."""
+    config = run_folders.load_config(folder)
+    loaded = experiment.load(config, str(corpus), folder)
+    loaded.evaluate(folder, protocols=("exact",))
+
+
 def test_a_run_is_bound_to_its_text(train, corpus, finished, capsys):
     folder = epath.Path(finished)
     kept = json.loads((folder / "corpus.json").read_text())
     assert set(kept["sha256"]) == {"train", "validation", "test"}
     same_words = (corpus / "valid.txt").read_text().replace("a b", "b a")
     (corpus / "valid.txt").write_text(same_words)
-    for use in (train, lambda: experiment.evaluate(folder, str(corpus), ("exact",))):
+    for use in (train, lambda: evaluate(folder, corpus)):
         with pytest.raises(WorkdirError, match=r"on another text \(validation\)"):
             use()
     (folder / "corpus.json").unlink()  # as runs were before it was kept
-    experiment.evaluate(folder, str(corpus), ("exact",))
+    evaluate(folder, corpus)
     assert not (folder / "corpus.json").exists()
     train()
     assert "holds a finished run" in capsys.readouterr().out
@@ -820,7 +827,7 @@ def test_a_damaged_file_of_a_run_is_named_by_all_that_need_it(
     folder = epath.Path(finished)
     uses = [
         train,
-        lambda: experiment.evaluate(folder, str(corpus), ("exact",)),
+        lambda: evaluate(folder, corpus),
         lambda: writing.generate(folder, "a", 5),
         lambda: exporting.export(folder, ExportOptions(str(tmp_path / "served"))),
     ]
