@@ -204,11 +204,16 @@ def check(
         if not path.is_file():
             raise ManifestError(f"{path} is missing: {NAME} lists it")
         expected = manifest.files[name]
-        size = path.stat().st_size
-        if size != expected.bytes:
-            sizes = f"{expected.bytes:,} bytes. Received: {size:,}"
+        # A file of an object store, which is always read whole, has no `st_size`.
+        found = (
+            expected._replace(bytes=path.stat().st_size)
+            if sizes_alone
+            else _measured(path)
+        )
+        if found.bytes != expected.bytes:
+            sizes = f"{expected.bytes:,} bytes. Received: {found.bytes:,}"
             raise ManifestError(f"{path} must have {sizes}: it is not the file written")
-        if not sizes_alone and _measured(path).sha256 != expected.sha256:
+        if found.sha256 != expected.sha256:
             raise ManifestError(
                 f"{path} must have the SHA-256 that {NAME} lists, {expected.sha256[:12]}...: "
                 "it has been changed or damaged"
