@@ -1,4 +1,4 @@
-# make train: train the embedded default and sample from it.   make test: run the tests.
+# make train: recognise exercises from a smartwatch, and stream one of them.   make test: run the tests.
 # Both build .venv first; they need python3, make and a package index, nothing else.
 
 PYTHON ?= python3
@@ -23,8 +23,8 @@ setup: .venv/stamp
 	@touch $@
 
 train: setup
-	@$(BIN)/python -m trainers.lm --task=pydoc
-	$(BIN)/python -m trainers.generate --workdir=runs/pydoc-small
+	@$(BIN)/python -m trainers.series --task=watch --preset=stem
+	$(BIN)/python -m trainers.series --mode=follow --workdir=runs/watch-stem
 
 # Some machines write no bytecode. Each process that a test starts would compile all of our files anew.
 # What needs jax2onnx, which .venv need not have, is skipped: `pip install jax2onnx`, as .ci/run does.

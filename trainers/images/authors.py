@@ -35,6 +35,7 @@ def make_comparable(config: ConfigDict) -> None:
     task: Any = registry.get(config.task)
     _check_outputs(config.model, len(task.images.classes))
     _check_smoothing(config)
+    _check_stem(config.model)
 
 
 def _check_outputs(model: ConfigDict, classes: int) -> None:
@@ -53,6 +54,16 @@ def _check_smoothing(config: ConfigDict) -> None:
         raise ValueError(
             "`config.training.label_smoothing` must be 0.0, as in the authors' code. "
             f"Received: config.training.label_smoothing={smoothing!r}"
+        )
+
+
+def _check_stem(model: ConfigDict) -> None:
+    """Raises ValueError if convolutions stand before the network."""
+    filters = model.stem.filters
+    if filters:
+        raise ValueError(
+            "`config.model.stem.filters` must be (), as in the authors' code. "
+            f"Received: config.model.stem.filters={filters!r}"
         )
 
 

@@ -7,6 +7,7 @@ from trainers.models import blocks, heads, recurrent, trellis
 from trainers.models.fields import (
     COUNT,
     CYCLE,
+    DEPTHS,
     FINITE,
     FROM_ZERO,
     RATE,
@@ -32,6 +33,15 @@ class Initializer:
 
     class_name: Annotated[str, one_of("RandomUniform")] = "RandomUniform"
     config: Range = Range()
+
+
+@dataclasses.dataclass(frozen=True)
+class Stem:
+    """Strided causal convolutions before the layer, with as many values in each field; (): none."""
+
+    filters: Annotated[tuple[int, ...], DEPTHS] = ()
+    kernel_size: Annotated[tuple[int, ...], DEPTHS] = ()
+    strides: Annotated[tuple[int, ...], DEPTHS] = ()
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -67,3 +77,4 @@ class Model(trellis.Fields, recurrent.Fields, blocks.Fields, heads.Fields):
     temporal_weight: Annotated[float, FROM_ZERO] = 0.0
     untrained_input_id: Annotated[int | None, or_none(TOKEN)] = None
     embeddings_initializer: Initializer = Initializer()
+    stem: Stem = Stem()

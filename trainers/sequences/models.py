@@ -7,12 +7,13 @@ import keras
 from ml_collections import ConfigDict
 
 from keras_trellis import TrellisClassifier
+from keras_trellis.models import stem
 from keras_trellis.models.sequence_layer import depth_argument
 from keras_trellis.types import Tensor
 from trainers.baselines.projected import Projected
 from trainers.data.sequences import SequenceData
 from trainers.models import layers
-from trainers.models.kinds import Batch
+from trainers.models.kinds import Batch, count_parameters, stem_sizes
 from trainers.models.layers import LAYERS
 from trainers.training import memory
 
@@ -55,6 +56,7 @@ def classifier(
         dropout=config.model.dropout,
         output_dropout=config.model.output_dropout,
         permutation=permutation,
+        stem=stem_sizes(config.model),
         seed=config.seed,
         dtype=config.model.dtype,
     )
@@ -118,11 +120,15 @@ def parameters(config: ConfigDict, inputs: int, outputs: int) -> int:
 
 
 def layer_parameters(config: ConfigDict, inputs: int) -> int:
-    """Returns the number of those of the sequence layer, and of a dense layer before it."""
+    """Returns the number of those of the sequence layer, and of what stands before it."""
     model, width = config.model, config.model.embedding_units
+    before = 0
+    for convolution in stem.convolutions(stem_sizes(model)):
+        before += count_parameters(lambda made=convolution: made, (None, None, inputs))
+        inputs = convolution.filters
     projection = 0 if width is None else (inputs + 1) * width
     layer = LAYERS[model.layer].parameters(model, width or inputs, _units(config))
-    return projection + layer
+    return before + projection + layer
 
 
 def need(
@@ -138,6 +144,7 @@ def need(
         every_step: whether each time step has an output; else the last one has it.
     """
     layer = LAYERS[config.model.layer]
+    steps = stem.steps(stem.convolutions(stem_sizes(config.model)), steps)
     batch = Batch(config.data.batch_size, steps, last_only=not every_step)
     about = layer.activations(config.model, batch).about
     return memory.training(config, parameters(config, inputs, outputs), 0, about)

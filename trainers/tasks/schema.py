@@ -58,6 +58,7 @@ class Schedule:
     """The group `schedule`. It has no state: after each epoch it decides by all losses.
 
     Attributes:
+        resets: whether the plateau rule counts `patience` epochs anew after each plateau.
         stop_after: the run ends after so many epochs without a better validation loss. The rate
             then follows this group with `training.steps` too: a cosine needs a known end.
         stop_at: the run ends after an epoch in which this share of the validation answers is right,
@@ -66,6 +67,7 @@ class Schedule:
 
     factor: Annotated[float, changing(SHARE)]
     patience: Annotated[int | None, changing(or_none(COUNT))] = None
+    resets: Annotated[bool, changing(SWITCH)] = False
     minimum: Annotated[float, changing(FROM_ZERO)] = 0.0
     epochs: Annotated[tuple[int, ...], changing(EPOCHS)]
     # The averages are variables of the optimizer.
@@ -81,6 +83,9 @@ class Training:
 
     Attributes:
         epochs: passes over the data. With `steps`: equal parts of the run, each with a validation.
+        epoch_steps: the least training steps of an epoch, which reads the data several times where
+            one pass has fewer: so few series are validated after enough steps. With `steps`
+            nothing depends on it.
         steps: the training steps of the run, over which the learning rate falls along a cosine
             unless `schedule.stop_after` may end it before; 0: as many as `epochs` have, with the
             rates of `schedule`.
@@ -93,6 +98,7 @@ class Training:
     log_every_steps: Annotated[int, changing(COUNT)] = 20
     checkpoint_every_steps: Annotated[int, changing(COUNT)] = 200
     steps: Annotated[int, integer(0)] = 0
+    epoch_steps: Annotated[int, integer(0)] = 0
     jit_compile: Annotated[bool, SWITCH] = False
     depths: Annotated[tuple[int, ...], DEPTHS] = ()
 

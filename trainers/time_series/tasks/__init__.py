@@ -16,7 +16,7 @@ from trainers.data.sequences import SPLITS
 from trainers.data.table_series import Columns, Series, Table
 from trainers.kinds.measures import Measure
 from trainers.kinds.search import SERIES, Space
-from trainers.kinds.task import EXPORT, REPORT, SCORE, Task
+from trainers.kinds.task import EXPORT, REPORT, SCORE, TEXT_FIELDS, Task
 from trainers.models.fields import (
     A_CALL,
     COUNT,
@@ -31,6 +31,7 @@ from trainers.models.fields import (
     one_of,
     or_none,
 )
+from trainers.models.kinds import stem_rules
 
 STEP = "step"  # `data.answer`: each step has a label, not each series
 _BY_SERIES, _BY_TIME, _BY_COLUMN = "series", "time", "column"
@@ -57,6 +58,8 @@ class SeriesTask(Task):
         load: takes the run's config and `data_dir`.
         objective: what the network learns: one of `trainers.time_series.objectives.OBJECTIVES`.
         unit: the text after a predicted number.
+        own_files: whether the user's files are the data; simpler models are scored beside.
+        one_answer: whether a series may have one answer, rather than one at each step.
         shape: takes the config; returns the channels of a recording, and how many numbers the
             network returns for one target. None: the user's files say it.
     """
@@ -64,6 +67,7 @@ class SeriesTask(Task):
     program = "trainers.series"
     folder = "trainers.time_series"
     kind_fields = _FIELDS
+    unread_fields = TEXT_FIELDS
     next_commands = (
         SCORE,
         (
@@ -77,6 +81,8 @@ class SeriesTask(Task):
     load: Callable[[Any, str | None], SeriesData]
     objective: str
     unit: str = ""
+    own_files: bool = False
+    one_answer: bool = True
     shape: Callable[[Any], tuple[int, int]] | None = None
     search: Space = dataclasses.field(default_factory=lambda: SERIES)
     baselines: Mapping[str, dict] = dataclasses.field(
@@ -84,7 +90,14 @@ class SeriesTask(Task):
     )
 
     def rules(self, values: Values) -> Iterator[Rule]:
-        """Yields what is refused of the levels."""
+        """Yields what is refused of the levels and of a stem."""
+        yield from stem_rules(values)
+        every_step = not self.one_answer or values.get("data.answer") == STEP
+        expected = (
+            "() where each step has an answer, of which strides would leave out some"
+        )
+        stem = values["model.stem.strides"] and every_step
+        yield stem, "model.stem.strides", expected
         expected = f"() for --task={self.name}, which trains all levels at once"
         yield values["training.depths"], "training.depths", expected
 
@@ -354,6 +367,7 @@ ANOMALY = SeriesTask(
     presets=anomaly.PRESETS,
     load=_anomaly,
     objective="next_step",
+    one_answer=False,
     shape=lambda config: (len(exercises.CHANNELS), 2 * len(exercises.CHANNELS)),
     measure=AVERAGE_PRECISION,
     data=WATCH.data,
@@ -368,6 +382,7 @@ FORECAST = SeriesTask(
     presets=forecast.PRESETS,
     load=_forecast,
     objective="numbers",
+    one_answer=False,
     measure=ROOT_MEAN_SQUARE,
     unit=f" {co2.UNIT}",
     shape=lambda config: (len(co2.CHANNELS), config.data.ahead),
@@ -383,6 +398,7 @@ CSV = SeriesTask(
     objective="classes",
     measure=ANSWER_ACCURACY,
     data="tables of the user's own",
+    own_files=True,
     fields=TABLE_FIELDS,
     conditions=TABLE_CONDITIONS,
 )
@@ -394,6 +410,7 @@ CSV_NUMBERS = SeriesTask(
     objective="numbers",
     measure=ROOT_MEAN_SQUARE,
     data=CSV.data,
+    own_files=True,
     fields=TABLE_FIELDS,
     conditions=TABLE_CONDITIONS,
 )

@@ -1,0 +1,119 @@
+"""What an answer for each recording is scored beside: three models that take seconds, or less."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from trainers.data.recordings import Recording, SeriesData, whole
+from trainers.time_series.models import scaled_steps
+
+NAMES = ("majority", "mean", "neighbour", "ridge")
+_STEPS = (16, 128)  # least and most of the series that are compared
+_PRODUCTS = 5e9  # of all comparisons together, about
+_BAND = 0.1  # of a series: how far a step may be from the one that it is compared with
+_PAIRS = 20_000  # side by side
+_LAGS = 20  # of the correlations of a channel with itself
+
+
+def answers(data: SeriesData, split: str) -> dict[str, np.ndarray]:
+    """Returns the answers of the simpler models for a split, by their names.
+
+    They read training recordings, and those for test data validation recordings too: by these the
+    network's weights were chosen. All of them see whole recordings.
+
+    - "majority": the most frequent class; of numbers "mean".
+    - "neighbour": the answer of the nearest recording by dynamic time warping (Sakoe and Chiba,
+      1978), in a band of a tenth of its steps. Both are brought to as many steps.
+    - "ridge": a linear model, with the penalty that cross-validation chooses, of the same steps and
+      of the correlations of each channel with itself, up to 20 steps later.
+
+    Raises:
+        ImportError: scikit-learn is not installed.
+    """
+    known = [*data.recordings["train"]]
+    if split == "test":
+        known += data.recordings["validation"]
+    asked = data.recordings[split]
+    targets = np.array([recording.target for recording in known])
+    classes = bool(data.facts.classes)
+    steps = _steps(known, asked)
+    read, query = (_resampled(data, part, steps) for part in (known, asked))
+    if classes:
+        guess = {"majority": np.bincount(targets).argmax()}
+    else:
+        guess = {"mean": targets.mean()}
+    same = {name: np.full(len(asked), value) for name, value in guess.items()}
+    near = targets[distances(query, read).argmin(axis=1)]
+    linear = _ridge(classes).fit(_features(read), targets).predict(_features(query))
+    return {**same, "neighbour": near, "ridge": linear}
+
+
+def distances(left: np.ndarray, right: np.ndarray) -> np.ndarray:
+    """Returns the distances `[N, M]` of series `[N, L, p]` and `[M, L, p]` by time warping."""
+    rows = max(1, _PAIRS // len(right))
+    parts = [left[start : start + rows] for start in range(0, len(left), rows)]
+    return np.concatenate([_warped(part, right) for part in parts])
+
+
+def _warped(left: np.ndarray, right: np.ndarray) -> np.ndarray:
+    """Fills the table of costs row by row: the least cost of a way that ends in each cell."""
+    steps = left.shape[1]
+    band = max(1, int(_BAND * steps))
+    shape = (len(left), len(right))
+    above = {-1: np.zeros(shape)}  # the way begins before the first cell
+    nowhere = np.full(shape, np.inf)
+    for row in range(steps):
+        costs: dict[int, np.ndarray] = {}
+        for column in range(max(0, row - band), min(steps, row + band + 1)):
+            difference = left[:, None, row] - right[None, :, column]
+            before = np.minimum(
+                above.get(column, nowhere), above.get(column - 1, nowhere)
+            )
+            before = np.minimum(before, costs.get(column - 1, nowhere))
+            costs[column] = before + np.sum(difference**2, -1)
+        above = costs
+    return above[steps - 1]
+
+
+def _steps(known: Sequence[Recording], asked: Sequence[Recording]) -> int:
+    """Returns how many steps the series are brought to, so that comparing them takes seconds."""
+    channels = known[0].values.shape[1]
+    products = len(known) * len(asked) * channels * 2 * _BAND
+    most = max(len(recording.values) for recording in known)
+    return int(np.clip(min(most, np.sqrt(_PRODUCTS / products)), *_STEPS))
+
+
+def _resampled(
+    data: SeriesData, recordings: Sequence[Recording], steps: int
+) -> np.ndarray:
+    """Returns scaled recordings without their gaps, `[N, steps, p]`, by linear interpolation."""
+    made = []
+    for recording in recordings:
+        values = recording.values[whole(recording.values)]
+        values = np.asarray(scaled_steps(values, data.facts))
+        places = np.linspace(0, len(values) - 1, steps)
+        every = np.arange(len(values))
+        made.append([np.interp(places, every, channel) for channel in values.T])
+    return np.array(made).transpose(0, 2, 1)
+
+
+def _features(series: np.ndarray) -> np.ndarray:
+    """Returns the steps of series and their correlations, `[N, F]`."""
+    centred = series - series.mean(1, keepdims=True)
+    lags = range(min(_LAGS, series.shape[1] - 1))
+    correlations = [
+        (centred[:, lag:] * centred[:, : len(centred[0]) - lag]).mean(1) for lag in lags
+    ]
+    return np.concatenate([series.reshape(len(series), -1), *correlations], axis=1)
+
+
+def _ridge(classes: bool) -> Any:
+    """Returns scikit-learn's ridge regression of scaled features."""
+    from sklearn import linear_model, pipeline, preprocessing
+
+    kind = linear_model.RidgeClassifierCV if classes else linear_model.RidgeCV
+    penalties = np.logspace(-3, 5, 9)
+    return pipeline.make_pipeline(
+        preprocessing.StandardScaler(), kind(alphas=penalties)
+    )
