@@ -19,7 +19,7 @@ setup: .venv/stamp
 	@echo "Building .venv (4.6 GB, TensorFlow above all; a few minutes)"
 	@$(PYTHON) -m venv .venv
 	@$(BIN)/python -m pip install -qq --upgrade pip
-	@$(BIN)/python -m pip install -qq --editable '.[trainers,tune,series,serving,serve,beam,s3,gcs,test,lint,benchmarks,docs,release]'
+	@$(BIN)/python -m pip install -qq --editable '.[trainers,tune,series,estimators,serving,serve,beam,s3,gcs,test,lint,benchmarks,docs,release]'
 	@touch $@
 
 train: setup

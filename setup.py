@@ -90,6 +90,7 @@ EXTRAS = {
         "openai",
         "hypothesis",
         "markdown",
+        "pandas",
         "playwright",
         "pytest",
         "pytest-xdist",

@@ -85,7 +85,8 @@ class _Series(BaseEstimator):
         with _seeded(seed):
             self.model_ = self._model(cases, outputs, seed)
             values, mask = inputs.padded(cases)
-            trained = _masked(self.model_, mask.all(), ends=False)
+            whole = bool(mask.all()) and not self.crop
+            trained = _masked(self.model_, whole, ends=False)
             rate = keras.optimizers.schedules.CosineDecay(
                 self.learning_rate, self.steps
             )
@@ -97,7 +98,9 @@ class _Series(BaseEstimator):
                 ema_momentum=max(0.0, 1 - 10 / self.steps),
             )
             trained.compile(optimizer, loss)
-            batches = self._batches(values, mask, targets, np.random.default_rng(seed))
+            batches = self._batches(
+                values, mask, targets, whole, np.random.default_rng(seed)
+            )
             trained.fit(batches, steps_per_epoch=self.steps, shuffle=False, verbose=0)
 
     def _model(
@@ -146,25 +149,31 @@ class _Series(BaseEstimator):
         values: np.ndarray,
         mask: np.ndarray,
         targets: np.ndarray,
+        whole: bool,
         generator: np.random.Generator,
     ) -> Iterator[tuple]:
-        """Yields batches without end, each pass over the series in another order."""
+        """Yields batches without end, each pass over the series in another order.
+
+        Args:
+            values: the series, `[N, T, p]`.
+            mask: which steps they have.
+            targets: their answers.
+            whole: whether they have all steps, and all are read, so that batches have no mask.
+            generator: draws the order, what is left out, and the noise.
+        """
         count = len(values)
         size = min(self.batch_size, count)
-        mean, noise = values[mask].mean(0), self.jitter * values[mask].std(0)
-        ragged = not mask.all()
+        deviation = self.jitter * values[mask].std(0)
         while True:
             order = generator.permutation(count)
             for start in range(0, count - size + 1, size):
                 rows = order[start : start + size]
-                read, there = values[rows].copy(), mask[rows]
-                for row, cut in enumerate(generator.random(size) * self.crop):
-                    length = there[row].sum()
-                    kept = length - int(cut * length)
-                    read[row, length - kept : length] = read[row, :kept]
-                    read[row, : length - kept] = mean
-                read += generator.normal(size=read.shape) * noise
-                yield (read, there) if ragged else read, targets[rows]
+                lengths = mask[rows].sum(axis=1, keepdims=True)
+                kept = lengths * (1 - self.crop * generator.random(lengths.shape))
+                there = np.arange(mask.shape[1]) < np.ceil(kept)
+                noise = deviation * generator.normal(size=values[rows].shape)
+                read = (values[rows] + noise).astype("float32")
+                yield (read if whole else (read, there)), targets[rows]
 
     def _answers(self, X: Any) -> np.ndarray:
         """Returns the outputs `[N, outputs]` of the model."""
@@ -199,8 +208,7 @@ class SeriesClassifier(ClassifierMixin, _Series):
         batch_size: series in one of them.
         learning_rate: that of Adam, at first.
         dropout: rate at which states, recurrent weights and logits are dropped.
-        crop: up to which share of a series' end a training step leaves out; the rest moves to the
-            end, after steps of the mean.
+        crop: up to which share of a series' steps, the last ones, a training step leaves out.
         jitter: the deviation of the noise that each training step adds, beside that of a channel.
         id: the column of a long DataFrame that says which series a row is of.
         time: the column that orders its rows; None: they are in order.
@@ -250,7 +258,8 @@ class SeriesClassifier(ClassifierMixin, _Series):
 
     def predict(self, X: Any) -> np.ndarray:
         """Returns the most probable label of each series; X as for `fit`."""
-        return self.classes_[self.predict_proba(X).argmax(axis=1)]
+        places = self.predict_proba(X).argmax(axis=1)
+        return self.classes_[places]
 
     def _ending(self) -> keras.layers.Layer:
         return keras.layers.Softmax(name="probabilities")

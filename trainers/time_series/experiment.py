@@ -107,7 +107,7 @@ class SeriesExperiment(LayerExperiment, ExamplesExperiment):
         score = super().score_split(task, split, check)
         if self._series.levels is not None:
             return self._beside_simpler(split, score)
-        if self._task.own_files and not self._series.facts.every_step:
+        if self._has_simpler:
             return self._beside_answers(split, score)
         return score
 
@@ -155,23 +155,29 @@ class SeriesExperiment(LayerExperiment, ExamplesExperiment):
         return [f"  {line}" for line in self._behind(split, score.values)]
 
     def _beside_answers(self, split: str, score: Score) -> Score:
-        """Returns a score with those of simpler models that read the same recordings."""
-        target = np.array([r.target for r in self._series.recordings[split]])
-        values = dict(score.values)
+        """Returns a score with those of simpler models that read the same windows."""
+        targets, values = getattr(self._series, split).targets, dict(score.values)
         for name, predicted in simpler.answers(self._series, split).items():
             if self._series.classes:
-                values[f"{name}_accuracy"] = 100 * float(np.mean(predicted == target))
+                values[f"{name}_accuracy"] = 100 * float(np.mean(predicted == targets))
             else:
-                error = Numbers(self._config, self._series)
-                values[name] = error.error_score(predicted, target).values["rmse"]
+                objective = Numbers(self._config, self._series)
+                simple = objective.score(split, lambda _, made=predicted: made, list)
+                values[name] = simple.values["rmse"]
         return score._replace(values=values)
+
+    @property
+    def _has_simpler(self) -> bool:
+        """Whether simpler models, of one answer for a window, are scored beside."""
+        one_answer = not self._series.facts.every_step
+        return one_answer and self._series.levels is None
 
     def _behind(self, split: str, values: Mapping[str, Any]) -> list[str]:
         """Returns a line if a simpler model is better than the network."""
-        if not self._task.own_files:
+        if not self._has_simpler:
             return []
         measure = self._task.measure
-        own = values.get("recording_accuracy", values[measure.name])
+        own = values[measure.name]
         ending = "_accuracy" if self._series.classes else ""
         others = {
             name: values[name + ending]

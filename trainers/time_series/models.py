@@ -146,6 +146,15 @@ def whole(sequences: Tensor) -> Tensor:
     return tf.reduce_all(tf.math.is_finite(sequences), -1)
 
 
+def without_end(windows: Tensor, shares: Tensor) -> Tensor:
+    """Returns windows `[B, W, p]` with NaN at shares `[B, 1]` of their steps, the last ones."""
+    present = tf.cast(whole(windows), shares.dtype)
+    # The first step stays, and so do gaps and padding.
+    kept = tf.maximum(1.0, (1 - shares) * tf.reduce_sum(present, 1, keepdims=True))
+    stays = tf.cumsum(present, axis=1) <= tf.math.ceil(kept)
+    return tf.where(stays[..., None], windows, float("nan"))
+
+
 def run_windows(
     model: keras.Sequential, windows: Tensor, gaps: bool, training: bool = False
 ) -> Tensor:

@@ -1,52 +1,54 @@
-"""What an answer for each recording is scored beside: three models that take seconds, or less."""
+"""What one answer for a window is scored beside: three models that take seconds, or less."""
 
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from trainers.data.recordings import Recording, SeriesData, whole
+from trainers.data.recordings import SeriesData, whole
 from trainers.time_series.models import scaled_steps
 
 NAMES = ("majority", "mean", "neighbour", "ridge")
-_STEPS = (16, 128)  # least and most of the series that are compared
-_PRODUCTS = 5e9  # of all comparisons together, about
+_STEPS = (16, 128)  # least and most of the windows that are compared
+_PRODUCTS = 3e8  # of all comparisons together, about
+_NEIGHBOURS = 500  # most training windows that are neighbours
 _BAND = 0.1  # of a series: how far a step may be from the one that it is compared with
 _PAIRS = 20_000  # side by side
 _LAGS = 20  # of the correlations of a channel with itself
 
 
 def answers(data: SeriesData, split: str) -> dict[str, np.ndarray]:
-    """Returns the answers of the simpler models for a split, by their names.
+    """Returns the answers of the simpler models for the windows of a split, by their names.
 
-    They read training recordings, and those for test data validation recordings too: by these the
-    network's weights were chosen. All of them see whole recordings.
+    They read training windows, and those for test data validation windows too: by these the
+    network's weights were chosen.
 
     - "majority": the most frequent class; of numbers "mean".
-    - "neighbour": the answer of the nearest recording by dynamic time warping (Sakoe and Chiba,
-      1978), in a band of a tenth of its steps. Both are brought to as many steps.
+    - "neighbour": the answer of the nearest window by dynamic time warping (Sakoe and Chiba, 1978),
+      in a band of a tenth of its steps. Windows are brought to as many steps as fit in seconds,
+      and of many training windows some hundred are read, evenly.
     - "ridge": a linear model, with the penalty that cross-validation chooses, of the same steps and
       of the correlations of each channel with itself, up to 20 steps later.
 
     Raises:
         ImportError: scikit-learn is not installed.
     """
-    known = [*data.recordings["train"]]
-    if split == "test":
-        known += data.recordings["validation"]
-    asked = data.recordings[split]
-    targets = np.array([recording.target for recording in known])
-    classes = bool(data.facts.classes)
-    steps = _steps(known, asked)
-    read, query = (_resampled(data, part, steps) for part in (known, asked))
-    if classes:
+    parts = ["train", "validation"] if split == "test" else ["train"]
+    windows, targets = (
+        np.concatenate([getattr(data, part)[place] for part in parts])
+        for place in range(2)
+    )
+    asked = getattr(data, split).inputs
+    every = -(-len(windows) // _NEIGHBOURS)
+    steps = _steps(len(windows) // every, asked)
+    read, query = (_resampled(data, part, steps) for part in (windows, asked))
+    if classes := bool(data.facts.classes):
         guess = {"majority": np.bincount(targets).argmax()}
     else:
         guess = {"mean": targets.mean()}
     same = {name: np.full(len(asked), value) for name, value in guess.items()}
-    near = targets[distances(query, read).argmin(axis=1)]
+    near = distances(query, read[::every]).argmin(axis=1)
     linear = _ridge(classes).fit(_features(read), targets).predict(_features(query))
-    return {**same, "neighbour": near, "ridge": linear}
+    return {**same, "neighbour": targets[::every][near], "ridge": linear}
 
 
 def distances(left: np.ndarray, right: np.ndarray) -> np.ndarray:
@@ -76,21 +78,20 @@ def _warped(left: np.ndarray, right: np.ndarray) -> np.ndarray:
     return above[steps - 1]
 
 
-def _steps(known: Sequence[Recording], asked: Sequence[Recording]) -> int:
-    """Returns how many steps the series are brought to, so that comparing them takes seconds."""
-    channels = known[0].values.shape[1]
-    products = len(known) * len(asked) * channels * 2 * _BAND
-    most = max(len(recording.values) for recording in known)
-    return int(np.clip(min(most, np.sqrt(_PRODUCTS / products)), *_STEPS))
+def _steps(known: int, asked: np.ndarray) -> int:
+    """Returns how many steps windows are brought to, so that comparing them takes seconds."""
+    count, steps, channels = asked.shape
+    products = known * count * channels * 2 * _BAND
+    return int(np.clip(min(steps, np.sqrt(_PRODUCTS / products)), *_STEPS))
 
 
-def _resampled(
-    data: SeriesData, recordings: Sequence[Recording], steps: int
-) -> np.ndarray:
-    """Returns scaled recordings without their gaps, `[N, steps, p]`, by linear interpolation."""
+def _resampled(data: SeriesData, windows: np.ndarray, steps: int) -> np.ndarray:
+    """Returns scaled windows without their gaps, `[N, steps, p]`, by linear interpolation."""
     made = []
-    for recording in recordings:
-        values = recording.values[whole(recording.values)]
+    for window in windows:
+        values = window[whole(window)]
+        if not len(values):  # nothing but gaps: the mean
+            values = np.array([data.facts.mean])
         values = np.asarray(scaled_steps(values, data.facts))
         places = np.linspace(0, len(values) - 1, steps)
         every = np.arange(len(values))

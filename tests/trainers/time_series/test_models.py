@@ -84,6 +84,14 @@ def test_padding_and_gaps_reach_no_answer_and_no_gradient(stem):
     assert all(np.isfinite(gradient).all() for gradient in gradients)
 
 
+def test_the_end_of_a_window_is_left_out():
+    windows = np.stack([recording(8, seed) for seed in range(2)])
+    windows[1, 5:] = np.nan  # padding
+    cut = models.without_end(tf.constant(windows), tf.constant([[0.5], [0.35]])).numpy()
+    assert np.isfinite(cut).all(-1).sum(1).tolist() == [4, 4]
+    np.testing.assert_array_equal(cut[:, :4], windows[:, :4])
+
+
 def test_numbers_come_in_their_own_unit():
     model, _ = built("trellis", True, ())
     dense, units = model.get_layer("dense"), model.get_layer("units")

@@ -178,7 +178,7 @@ def few(folder, per_class=8, steps=90):
 
 def test_simpler_models_answer_beside_the_network(tmp_path):
     data = few(tmp_path)
-    targets = np.array([r.target for r in data.recordings["test"]])
+    targets = data.test.targets
     found = simpler.answers(data, "test")
     assert [*found] == ["majority", "neighbour", "ridge"]
     assert len({*found["majority"]}) == 1

@@ -58,7 +58,6 @@ class SeriesTask(Task):
         load: takes the run's config and `data_dir`.
         objective: what the network learns: one of `trainers.time_series.objectives.OBJECTIVES`.
         unit: the text after a predicted number.
-        own_files: whether the user's files are the data; simpler models are scored beside.
         one_answer: whether a series may have one answer, rather than one at each step.
         shape: takes the config; returns the channels of a recording, and how many numbers the
             network returns for one target. None: the user's files say it.
@@ -81,7 +80,6 @@ class SeriesTask(Task):
     load: Callable[[Any, str | None], SeriesData]
     objective: str
     unit: str = ""
-    own_files: bool = False
     one_answer: bool = True
     shape: Callable[[Any], tuple[int, int]] | None = None
     search: Space = dataclasses.field(default_factory=lambda: SERIES)
@@ -327,11 +325,16 @@ def _table_notes(
     return tuple(notes)
 
 
+_CROP: dict[str, Field] = {
+    # Up to which share of a window's steps, the last ones, a training step leaves out.
+    "data.crop": RATE._replace(default=0.0),
+}
 _FOLD_FIELDS: dict[str, Field] = {
     # None: the seed modulo 5, so that seeds 0 to 14 are each fold three times
     "data.fold": or_none(integer(0, exercises.FOLDS - 1)),
 }
 TABLE_FIELDS: dict[str, Field] = {
+    **_CROP,
     "data.channels": TEXT,  # names with commas; "": all columns without another meaning
     "data.id": TEXT,  # "": each file is one series
     "data.time": TEXT,  # "": the rows are in order
@@ -344,6 +347,7 @@ TABLE_FIELDS: dict[str, Field] = {
     "data.tolerance": RATE,  # of the time between two rows
 }
 TABLE_CONDITIONS = (
+    Condition("data.crop", "data.answer", (_BY_SERIES,)),
     Condition("data.split_column", "data.split", (_BY_COLUMN,)),
     Condition("data.validation_share", "data.split", (_BY_SERIES, _BY_TIME)),
     Condition("data.test_share", "data.split", (_BY_SERIES, _BY_TIME)),
@@ -359,7 +363,7 @@ WATCH = SeriesTask(
     data="exercises of the shoulder, recorded by a smartwatch (Burns et al. 2018, seglearn)",
     licence="BSD 3-Clause, as the package seglearn",
     folds=exercises.FOLDS,
-    fields=_FOLD_FIELDS,
+    fields={**_CROP, **_FOLD_FIELDS},
 )
 
 ANOMALY = SeriesTask(
@@ -398,7 +402,6 @@ CSV = SeriesTask(
     objective="classes",
     measure=ANSWER_ACCURACY,
     data="tables of the user's own",
-    own_files=True,
     fields=TABLE_FIELDS,
     conditions=TABLE_CONDITIONS,
 )
@@ -410,7 +413,6 @@ CSV_NUMBERS = SeriesTask(
     objective="numbers",
     measure=ROOT_MEAN_SQUARE,
     data=CSV.data,
-    own_files=True,
     fields=TABLE_FIELDS,
     conditions=TABLE_CONDITIONS,
 )
