@@ -71,7 +71,7 @@ def _is_ragged(X: Sequence[Any]) -> bool:
 
 def _array(estimator: Any, X: Any, reset: bool) -> list[np.ndarray]:
     """Returns the series of an array `[N, p, T]`, or of a table `[N, T]` of one channel."""
-    if np.ndim(X) == 3:
+    if np.asarray(X).ndim == 3:
         checked = check_array(
             X, dtype="float32", ensure_all_finite="allow-nan", allow_nd=True
         )
