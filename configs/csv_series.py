@@ -42,7 +42,7 @@ def small() -> dict:
             stop_after=10,  # ours
         ),
         training=dict(
-            epochs=100,  # ours: the most; `stop_after` ends it before
+            epochs=40,  # ours: the most; `stop_after` ends it before
             epoch_steps=50,  # ours: few series make an epoch of a few steps
             log_every_steps=20,  # ours
             checkpoint_every_steps=200,  # ours

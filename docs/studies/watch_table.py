@@ -1,4 +1,4 @@
-r"""Measures the table of `watch`: five folds times three seeds, with a stem and without, and a rival.
+r"""Measures the table of `watch`: five folds, three seeds, with a stem and without, and a rival.
 
     python -m docs.studies.watch_table --output=FOLDER
     python -m docs.studies.watch_table --output=FOLDER --rocket=rocket/bin/python
