@@ -44,7 +44,7 @@ def small() -> dict:
 
 
 def stem() -> dict:
-    """Half a minute of one CPU core: a convolution of stride 4 before three levels.
+    """A quarter of a minute of one CPU core: a convolution of stride 4 before three levels.
 
     Streamed it costs a seventh of `small` a sample, and keeps a fourteenth of its cache.
     """
@@ -54,6 +54,8 @@ def stem() -> dict:
         depth=3,  # ours
         dilation_rate=(1, 4, 16),  # ours: 64 steps of the stem, five seconds
     )
+    # ours: with 2,000 the best validation is that of step 600
+    config["training"].update(steps=1_000)
     return config
 
 
