@@ -25,6 +25,9 @@ PROGRAM = "trainers.series"
 PREDICT, FOLLOW = "predict", "follow"
 
 flags.adopt_module_key_flags(run_command)
+flags.DEFINE_string(
+    "recording", None, "The test recording to follow. Default: the first one."
+)
 
 
 def define_flags() -> None:
@@ -35,9 +38,6 @@ def define_flags() -> None:
         None,
         "The CSV file of the predictions, a new one; or the picture of --mode=follow. Default of "
         "that: followed.png in the run's folder.",
-    )
-    flags.DEFINE_string(
-        "recording", None, "The test recording to follow. Default: the first one."
     )
 
 
