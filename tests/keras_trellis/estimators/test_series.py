@@ -80,11 +80,7 @@ def test_what_is_no_series_is_refused(X, message):
 def test_it_learns_streams_exports_and_pickles(tmp_path):
     X, y = waves()
     ragged = [case[:, : 20 - number % 3] for number, case in enumerate(X)]
-    search = GridSearchCV(
-        SeriesClassifier(stem=[(8, 4, 2)], **SMALL), {"jitter": [0.1]}, cv=2
-    )
-    search.fit(ragged, y)
-    best = search.best_estimator_
+    best = SeriesClassifier(stem=[(8, 4, 2)], **SMALL).fit(ragged, y)
     assert best.score(ragged, y) > 0.9
     probabilities = best.predict_proba(ragged)
     assert {*best.predict(ragged)} == {"calm", "loud"} == {*best.classes_}
@@ -117,6 +113,14 @@ def test_one_seed_makes_one_model_and_leaves_other_generators():
     )
     np.testing.assert_array_equal(first, second)
     np.testing.assert_array_equal(np.random.get_state()[1], state)
+
+
+@pytest.mark.slow
+def test_a_grid_is_searched():
+    X, y = waves()
+    grid = {"units": [4, 8], "jitter": [0.1]}
+    search = GridSearchCV(SeriesClassifier(**SMALL), grid, cv=2).fit([*X], y)
+    assert search.best_score_ > 0.8 and search.score([*X], y) > 0.9
 
 
 @pytest.mark.slow  # each check trains

@@ -13,7 +13,7 @@ def test_answers_are_those_of_the_samples_so_far():
         [
             keras.Input((None, 2)),
             keras.layers.Conv1D(4, 3, strides=2, padding="causal"),
-            TrellisLayer(4, depth=2),
+            TrellisLayer(4, depth=4),
             keras.layers.Dense(3, "softmax"),
         ]
     )
