@@ -135,7 +135,7 @@ class _Series(BaseEstimator):
         return keras.Model(sequences, answers, name="series")
 
     def _stem(self, longest: int) -> Sequence[Sequence[int]]:
-        if self.stem != "auto":
+        if not isinstance(self.stem, str):
             return self.stem
         strides = longest // _STEPS_LEFT
         return [(self.units, 2 * strides, strides)] if strides > 1 else []

@@ -61,16 +61,16 @@ def sizes(stem: Stem) -> tuple[tuple[int, int, int], ...]:
                 "`stem` must have (filters, kernel_size, strides) of each convolution. "
                 f"Received: stem={stem!r}"
             ) from None
-        parts = [
+        parts = (
             arguments.positive("filters", filters),
             arguments.positive("kernel_size", kernel_size),
             arguments.positive("strides", strides),
-        ]
-        checked.append(tuple(parts))
+        )
+        checked.append(parts)
     return tuple(checked)
 
 
-def build(parts: Iterable[keras.layers.Conv1D], channels: int) -> int:
+def build(parts: Iterable[keras.layers.Conv1D], channels: int | None) -> int | None:
     """Creates the variables for sequences `[B, T, channels]`; returns the outputs' channels."""
     for part in parts:
         if not part.built:

@@ -13,7 +13,7 @@ from keras_trellis.types import Tensor
 from trainers.baselines.projected import Projected
 from trainers.data.sequences import SequenceData
 from trainers.models import layers
-from trainers.models.kinds import Batch, count_parameters, stem_sizes
+from trainers.models.kinds import Batch, stem_sizes
 from trainers.models.layers import LAYERS
 from trainers.training import memory
 
@@ -123,9 +123,9 @@ def layer_parameters(config: ConfigDict, inputs: int) -> int:
     """Returns the number of those of the sequence layer, and of what stands before it."""
     model, width = config.model, config.model.embedding_units
     before = 0
-    for convolution in stem.convolutions(stem_sizes(model)):
-        before += count_parameters(lambda made=convolution: made, (None, None, inputs))
-        inputs = convolution.filters
+    for filters, kernel_size, _ in stem_sizes(model):
+        before += (kernel_size * inputs + 1) * filters
+        inputs = filters
     projection = 0 if width is None else (inputs + 1) * width
     layer = LAYERS[model.layer].parameters(model, width or inputs, _units(config))
     return before + projection + layer

@@ -161,10 +161,14 @@ class SeriesExperiment(LayerExperiment, ExamplesExperiment):
             if self._series.classes:
                 values[f"{name}_accuracy"] = 100 * float(np.mean(predicted == targets))
             else:
-                objective = Numbers(self._config, self._series)
-                simple = objective.score(split, lambda _, made=predicted: made, list)
-                values[name] = simple.values["rmse"]
+                values[name] = self._error(split, predicted)
         return score._replace(values=values)
+
+    def _error(self, split: str, predicted: np.ndarray) -> float:
+        """Returns the root mean square error of numbers, one for each window."""
+        objective = Numbers(self._config, self._series)
+        score = objective.score(split, lambda windows: predicted, lambda series: [])
+        return score.values["rmse"]
 
     @property
     def _has_simpler(self) -> bool:
