@@ -10,6 +10,7 @@ import numpy as np
 import tensorflow as tf
 from ml_collections import ConfigDict
 
+from keras_trellis import arguments
 from trainers.authors import beside, released
 from trainers.authors.released import Arrays
 from trainers.data import files
@@ -33,38 +34,16 @@ def is_permuted(task: str) -> bool:
 def make_comparable(config: ConfigDict) -> None:
     """Raises ValueError for what their code lacks."""
     task: Any = registry.get(config.task)
-    _check_outputs(config.model, len(task.images.classes))
-    _check_smoothing(config)
-    _check_stem(config.model)
-
-
-def _check_outputs(model: ConfigDict, classes: int) -> None:
-    """Raises ValueError unless a classifier is as theirs, whose linear map is square."""
-    if model.output_units != classes:
-        raise ValueError(
-            f"`config.model.output_units` must be {classes}, the number of classes, as in the "
-            f"authors' code. Received: config.model.output_units={model.output_units!r}"
-        )
-
-
-def _check_smoothing(config: ConfigDict) -> None:
-    """Raises ValueError if labels are smoothed."""
-    smoothing = config.training.label_smoothing
-    if smoothing:
-        raise ValueError(
-            "`config.training.label_smoothing` must be 0.0, as in the authors' code. "
-            f"Received: config.training.label_smoothing={smoothing!r}"
-        )
-
-
-def _check_stem(model: ConfigDict) -> None:
-    """Raises ValueError if convolutions stand before the network."""
-    filters = model.stem.filters
-    if filters:
-        raise ValueError(
-            "`config.model.stem.filters` must be (), as in the authors' code. "
-            f"Received: config.model.stem.filters={filters!r}"
-        )
+    outputs, classes = config.model.output_units, len(task.images.classes)
+    if outputs != classes:  # their linear map is square
+        expected = f"{classes}, the number of classes, as in the authors' code"
+        raise arguments.refusal("config.model.output_units", outputs, expected)
+    if smoothing := config.training.label_smoothing:
+        expected = "0.0, as in the authors' code"
+        raise arguments.refusal("config.training.label_smoothing", smoothing, expected)
+    if filters := config.model.stem.filters:
+        expected = "(), as in the authors' code"
+        raise arguments.refusal("config.model.stem.filters", filters, expected)
 
 
 class OurClassifier(beside.InTraining):
