@@ -224,8 +224,8 @@ class SeriesClassifier(ClassifierMixin, _Series):
         >>> import numpy as np
         >>> from keras_trellis.estimators import SeriesClassifier
         >>> X = np.random.default_rng(0).normal(size=(20, 2, 30))
-        >>> y = np.repeat(["calm", "loud"], 10)
-        >>> X[10:] *= 3
+        >>> y = np.repeat(["low", "high"], 10)
+        >>> X[10:] += 1
         >>> classifier = SeriesClassifier(units=8, steps=100, random_state=0).fit(X, y)
         >>> float(classifier.score(X, y))
         1.0
