@@ -10,7 +10,7 @@ from sklearn.utils.estimator_checks import estimator_checks_generator
 
 from keras_trellis.estimators import SeriesClassifier, SeriesRegressor, inputs
 
-# Series end at any step, and float32 has 7 digits: docs/reference/estimators.md.
+# They ask for the seven digits that float32 has: docs/reference/estimators.md.
 UNMET = {"check_methods_subset_invariance", "check_methods_sample_order_invariance"}
 SMALL = dict(units=8, steps=100, random_state=0)
 
