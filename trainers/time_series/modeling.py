@@ -12,7 +12,7 @@ from trainers.sequences.layer import TrainedLayer
 from trainers.time_series import models
 from trainers.time_series.objectives import Objective, Score
 from trainers.training.batches import Batches
-from trainers.training.examples import ShuffledExamples
+from trainers.training.experiment import ShuffledExamples
 
 
 class SeriesModeling(TrainedLayer, ShuffledExamples):

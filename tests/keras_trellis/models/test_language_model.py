@@ -10,7 +10,6 @@ import pytest
 import tensorflow as tf
 
 import keras_trellis
-from keras_trellis.models import passes
 
 V, UNITS, E, DEPTH, B, T = 13, 8, 5, 2, 3, 7
 DROPOUTS = {
@@ -176,9 +175,7 @@ def test_no_gradient_reaches_an_untrained_input():
     for untrained in (None, V - 1, -1):
         model = make(untrained_input_id=untrained, dtype="float64")
         with tf.GradientTape() as tape:
-            embedded = tf.reduce_sum(
-                model.trellis(passes.embed(model, tf.constant(ids)))[0]
-            )
+            embedded = tf.reduce_sum(model.trellis(model.embed(tf.constant(ids)))[0])
         gradients.append(
             tf.convert_to_tensor(
                 tape.gradient(embedded, model.embedding.embeddings.value)
@@ -257,9 +254,7 @@ def test_a_mixture_takes_features_of_any_size():
 def test_embedding_dropout_drops_whole_words_of_the_batch():
     model = make(embedding_dropout=0.5, seed=3)
     ids = np.tile(np.arange(V), (2, 2))
-    embedded = np.asarray(passes.embed(model, tf.constant(ids), training=True)).reshape(
-        4, V, E
-    )
+    embedded = np.asarray(model.embed(tf.constant(ids), training=True)).reshape(4, V, E)
     table = model.embedding.embeddings.numpy()
     np.testing.assert_array_equal(
         embedded, np.broadcast_to(embedded[0], embedded.shape)
@@ -272,8 +267,8 @@ def test_embedding_dropout_drops_whole_words_of_the_batch():
 def test_output_dropout_is_variational():
     """One mask for all steps, another one for each row and level."""
     model = make(output_dropout=0.5, seed=2)
-    raw, dropped, auxiliary, _ = passes.features(
-        model, tf.constant(IDS), training=True, auxiliary_every=2
+    raw, dropped, auxiliary, _ = model.features(
+        tf.constant(IDS), training=True, auxiliary_every=2
     )
     masks = np.asarray(dropped / raw)
     np.testing.assert_allclose(
@@ -282,7 +277,7 @@ def test_output_dropout_is_variational():
     kept = [masks[:, 0], *np.moveaxis(np.asarray(auxiliary != 0)[:, :, 0] * 2.0, 1, 0)]
     kept = np.round(np.concatenate(kept))
     assert set(np.unique(kept)) == {0.0, 2.0} and len(np.unique(kept, axis=0)) > B
-    again = passes.features(model, tf.constant(IDS), training=True)
+    again = model.features(tf.constant(IDS), training=True)
     assert np.any((again.dropped != 0) != (dropped != 0))
 
 
