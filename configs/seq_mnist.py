@@ -134,7 +134,7 @@ def permuted_medium() -> dict:
 
 
 def permuted_stem() -> dict:
-    """A minute of one CPU core, in a shuffled order; every value ours.
+    """Four minutes of one CPU core, in a shuffled order; every value ours.
 
     A convolution reads nine pixels at a time, so that the levels read 88 steps instead of 784
     pixels: (784 - 1) is a multiple of its stride, and the last pixel is read.
