@@ -41,7 +41,7 @@ ROWS = (
     tune("text_study_without_data_dir", "--task=text --study=s --hours=1", "--data_dir must be a folder of train.txt, valid.txt, test.txt (or --task=pydoc, which needs none). Received: no --data_dir"),
     tune("study_in_a_bucket", f"{TUNE} --trials=1 --study=gs://b/s", "--study must be a folder on a disk of this machine. Received: --study=gs://b/s"),
     tune("study_in_a_bucket_with_one_slash", f"{TUNE} --trials=1 --study=gs:/b/s", "--study must be a folder on a disk of this machine. Received: --study=gs:/b/s"),
-    tune("trial_too_short", f"{TUNE} --trials=1 --trial_seconds=1e-9", "`seconds` must be at least {any}, for one training step in each of {any} parts of the run. Received: seconds=1e-09"),
+    tune("trial_too_short", f"{TUNE} --trials=1 --trial_seconds=1e-9 --config.data.steps=20 --config.data.batch_size=4", "`seconds` must be at least {any}, for one training step in each of {any} parts of the run. Received: seconds=1e-09"),
     tune("study_config_file_missing", "--config_file=none.json --study=s --hours=1", "none.json: No such file or directory"),
     tune("preset_with_study_config_file", "--config_file=c.json --preset=small --study=s --hours=1", "--preset=small has no use with --config_file, which has all values", {"c.json": json.dumps(GOOD)}),
     # the search space and the size

@@ -81,7 +81,7 @@ def train_run(config, path, corpus):
 
 
 @pytest.fixture
-def train(config, corpus, own_settings, tmp_path, monkeypatch):
+def train(config, corpus, own_settings, eagerly, tmp_path, monkeypatch):
     """Trains in this process, whose generators are left as they are."""
     monkeypatch.setenv("HOME", str(tmp_path))
     return lambda: train_run(config, tmp_path / "run", corpus)
