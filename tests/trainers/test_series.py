@@ -24,6 +24,7 @@ SMALL = (
     "--config.model.dilation_rate=1,4,16",
     "--config.optimizer.learning_rate=3e-2",
     "--config.training.epochs=8",
+    "--config.training.epoch_steps=0",
 )
 
 

@@ -58,6 +58,9 @@ NO_CYCLE = st.just(()) | BAD_NUMBERS | st.tuples(HUGE) | st.integers() | NO_NUMB
 FALLING = st.sampled_from([(1, 1), (3, 2), (1, 5, 4)])
 NO_NAME = NO_TEXT | st.sampled_from(["", "none", "Adam", "sgd ", "adam\n"])
 
+NO_SIZES = (
+    BAD_NUMBERS | st.tuples(HUGE) | st.tuples(st.just(0)) | st.integers() | NO_NUMBER
+)
 # For each field what it does not take.
 BAD = {
     "task": NO_NAME,
@@ -136,6 +139,10 @@ BAD = {
     "model.mixture.latent_dropout": NO_RATE,
     "model.mixture.epsilon": NO_RATE,
     "model.adaptive.cutoffs": FALLING | NO_CYCLE,
+    "model.stem.filters": NO_SIZES,
+    "model.stem.kernel_size": NO_SIZES,
+    "model.stem.strides": NO_SIZES,
+    "data.crop": NO_RATE,
     "data.hop": NO_COUNT_NOR_NONE,
     "data.fold": st.integers(max_value=-1) | st.integers(min_value=5) | OTHERS,
     "data.normal": NO_TEXT,
@@ -156,6 +163,7 @@ BAD = {
     "optimizer.weight_decay": NOT_FROM_ZERO,
     "schedule.factor": st.just(0) | NO_RATE,
     "schedule.patience": NO_COUNT_NOR_NONE,
+    "schedule.resets": NO_SWITCH,
     "schedule.minimum": NOT_FROM_ZERO,
     "schedule.epochs": FALLING
     | BAD_NUMBERS
@@ -169,14 +177,11 @@ BAD = {
     "training.epochs": NO_COUNT,
     "training.log_every_steps": NO_COUNT,
     "training.checkpoint_every_steps": NO_COUNT,
+    "training.epoch_steps": st.integers(max_value=-1) | HUGE | NO_INTEGER,
     "training.steps": st.integers(max_value=-1) | HUGE | NO_INTEGER,
     "training.jit_compile": NO_SWITCH,
     "training.label_smoothing": NO_RATE,
-    "training.depths": BAD_NUMBERS
-    | st.tuples(HUGE)
-    | st.tuples(st.just(0))
-    | st.integers()
-    | NO_NUMBER,
+    "training.depths": NO_SIZES,
 }
 
 
