@@ -7,6 +7,7 @@ Slice, Transpose) is another view of the same array, and no code at all.
 
 from __future__ import annotations
 
+import itertools
 import math
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -417,15 +418,11 @@ class Program:
     def _run_split(self, node: Any, axis: int = 0, **_: Any) -> list[View]:
         view = self._view(node.input[0])
         axis %= len(view.shape)
+        sizes = [view.shape[axis] // len(node.output)] * len(node.output)
         if len(node.input) > 1:
-            sizes = self._known(node.input[1])
-        else:
-            sizes = [view.shape[axis] // len(node.output)] * len(node.output)
-        begins = np.cumsum([0, *sizes])
-        return [
-            view.cut(axis, int(begin), int(size))
-            for begin, size in zip(begins, sizes, strict=False)
-        ]
+            sizes = self._known(node.input[1]).tolist()
+        begins = itertools.accumulate([0, *sizes[:-1]])
+        return [view.cut(axis, *each) for each in zip(begins, sizes, strict=True)]
 
     def _run_slice(self, node: Any) -> list[View]:
         view = self._view(node.input[0])

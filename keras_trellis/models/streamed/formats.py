@@ -216,10 +216,11 @@ def _write_onnx(chunk: Chunk, batch_size: int | None, path: str) -> None:
 
 def _write_c(chunk: Chunk, batch_size: int | None, path: str) -> None:
     model = _onnx("c", chunk, 1)
+    table = pools.table(chunk.plan, chunk.steps)
     try:
         files = c_source.sources(
             model.graph,
-            chunk.table,
+            table,
             chunk.streamed.input_names,
             chunk.streamed.output_names,
             c_source.identifier(os.path.basename(os.path.normpath(path))),
