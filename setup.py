@@ -149,6 +149,7 @@ setuptools.setup(
     packages=setuptools.find_packages(include=["keras_trellis", "keras_trellis.*"]),
     package_data={
         "keras_trellis": ["py.typed"],
+        "keras_trellis.models.streamed": ["c/*"],
         "keras_trellis.serving.server.page": ["*.css", "*.html", "*.js"],
     },
     entry_points={
