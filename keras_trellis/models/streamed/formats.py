@@ -16,6 +16,7 @@ from keras_trellis import arguments
 from keras_trellis.backend.tensorflow import onnx_model
 from keras_trellis.formats import rings
 from keras_trellis.models.streamed import c_source, running
+from keras_trellis.models.streamed.c_arrays import UnknownOperationError, identifier
 from keras_trellis.models.streamed.costs import iterates
 from keras_trellis.models.streamed.plan import Plan
 
@@ -205,9 +206,9 @@ def _write_c(chunk: Chunk, batch_size: int | None, path: str) -> None:
             table,
             chunk.streamed.input_names,
             chunk.streamed.output_names,
-            c_source.identifier(os.path.basename(os.path.normpath(path))),
+            identifier(os.path.basename(os.path.normpath(path))),
         )
-    except c_source.UnknownOperationError as error:
+    except UnknownOperationError as error:
         raise _no_conversion("c", chunk, error) from error
     files |= _recording(chunk)
     tf.io.gfile.makedirs(path)
