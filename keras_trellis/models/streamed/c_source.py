@@ -6,6 +6,7 @@ known, so that an operation becomes plain loops.
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -89,7 +90,7 @@ def sources(
 
 def _places(sizes: Sequence[int]) -> list[int]:
     """Returns where each of some arrays begins that stand one after the other, and the end."""
-    return np.cumsum([0, *sizes]).tolist()
+    return [*itertools.accumulate([0, *sizes])]
 
 
 class _Pool:
