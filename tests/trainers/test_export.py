@@ -250,39 +250,6 @@ def test_images_as_they_are(call, digits_run, digits, tmp_path, precision):
     assert found["labels"].numpy()[0, 0].decode() == str(best[0, 0])
 
 
-@pytest.mark.parametrize(
-    "arguments, message",
-    [
-        ([], "--workdir is missing"),
-        (["--workdir=x"], "--output is missing"),
-        (
-            ["--workdir=x", "--output=y", "--data_dir=z"],
-            "--data_dir has no use with --precision",
-        ),
-        (["--workdir=x", "--output=y", "--task=ptb"], "--task has no use here"),
-        (["--workdir=/nowhere", "--output=y"], "/nowhere holds no run"),
-        (["--workdir=x", "--output=y", "--precision=int4"], "--precision"),
-    ],
-)
-def test_what_is_refused(call, arguments, message):
-    assert message in call(*arguments, status=2)
-
-
-def test_runs_that_cannot_be_served(call, tmp_path):
-    path = tmp_path / "adding"
-    with open_workdir(path, configs.load("adding", "small").to_dict()):
-        pass
-    message = call(f"--workdir={path}", f"--output={tmp_path / 'served'}", status=2)
-    assert "a run of adding" in message
-
-
-def test_a_folder_that_is_none(call, language_run, tmp_path):
-    file = tmp_path / "file"
-    file.write_text("mine")
-    message = call(f"--workdir={language_run}", f"--output={file}", status=2)
-    assert "which is a file" in message and file.read_text() == "mine"
-
-
 def test_a_folder_that_is_none_is_told_before_anything_is_measured(
     call, language_run, tmp_path
 ):
@@ -291,18 +258,6 @@ def test_a_folder_that_is_none_is_told_before_anything_is_measured(
     assert "which is a file" in call(
         *place, "--precision=int8", "--data_dir=/nowhere", status=2
     )
-
-
-@pytest.mark.parametrize("inside", [".", "served", "checkpoints/served"])
-def test_a_runs_folder_is_no_place_for_exports(call, language_run, inside):
-    before = sorted(language_run.rglob("*"))
-    output = language_run / inside
-    message = call(f"--workdir={language_run}", f"--output={output}", status=2)
-    assert message == (
-        f"error: --output={output} is in the folder of a run, {language_run}, which holds nothing "
-        "else; choose another folder\n"
-    )
-    assert sorted(language_run.rglob("*")) == before
 
 
 def test_a_full_disk_is_a_status_of_its_own(call, language_run, tmp_path, monkeypatch):

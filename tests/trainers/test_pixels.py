@@ -12,7 +12,7 @@ from matplotlib import figure
 
 from tests import pictures
 from tests.trainers import calls, mnist_files
-from trainers import evaluate, lm, pixels, report
+from trainers import evaluate, pixels, report
 from trainers import export as export_command
 from trainers.data import files
 from trainers.sequences import experiment as sequence_runs
@@ -352,66 +352,3 @@ def test_of_a_network_that_cannot_see_all_steps_and_a_picture_that_cannot_be_wri
     assert splits == ["validation", "validation", "test"]
     assert output.count(f"{tmp_path}/a/confusion.png cannot be written (") == 1
     assert (tmp_path / "a" / "result.json").exists()
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (
-            ["--task=ptb"],
-            "--task=ptb is one of python -m trainers.lm, not of trainers.pixels",
-        ),
-        (["--task=seq_mnst"], "did you mean 'seq_mnist'?"),
-        (["--task=seq_mnist", "--mode=generate"], "unknown --mode 'generate'"),
-        ([], "--task is missing"),
-        (["--task=seq_mnist", "--preset=smal"], "did you mean 'small'?"),
-        (["--task=adding", "--data_dir=."], "--data_dir has no use for --task=adding"),
-        (["--task=seq_mnist", "--data_dir=nowhere"], "nowhere"),
-        (
-            ["--task=adding", "--config.data.batch_size=0"],
-            "`config.data.batch_size` must be an",
-        ),
-        (["--task=adding", "--config.data.steps=1"], "`config.data.steps` must be an"),
-        (["--task=adding", "--config.data.test=0"], "`config.data.test` must be an"),
-        (
-            ["--task=adding", "--config.evaluation.batch_size=0"],
-            "`config.evaluation.batch_size`",
-        ),
-    ],
-)
-def test_bad_input_is_named_before_anything_is_written(
-    arguments, message, call, tmp_path
-):
-    error = call(*arguments, f"--workdir={tmp_path}/run", status=2)
-    assert message in error and len(error.splitlines()) == 1
-    assert not (tmp_path / "run").exists()
-
-
-@pytest.mark.parametrize(
-    ("given", "message"),
-    [
-        (
-            "--config.data.validation=60",
-            "`config.data.validation` must be at most 59, as there are 60 training images. "
-            "Received: config.data.validation=60",
-        ),
-        (
-            "--config.data.batch_size=41",
-            "`config.data.batch_size` must be at most 40, the number of training sequences. "
-            "Received: config.data.batch_size=41",
-        ),
-    ],
-)
-def test_sizes_that_the_images_do_not_have_are_refused(
-    folder, call, tmp_path, given, message
-):
-    arguments = ("--task=seq_mnist", *SMALL, given, f"--data_dir={folder}")
-    error = call(*arguments, f"--workdir={tmp_path}/run", status=2)
-    assert error == f"error: {message}\n"
-    assert not (tmp_path / "run").exists()
-
-
-def test_a_sequence_run_is_none_of_the_language_trainer(trained, call):
-    workdir, _ = trained
-    error = call("--mode=evaluate", f"--workdir={workdir}", status=2, program=lm)
-    assert "--task=permuted_mnist is one of python -m trainers.pixels" in error

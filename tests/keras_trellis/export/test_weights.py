@@ -7,6 +7,7 @@ import tensorflow as tf
 
 from keras_trellis import TrellisClassifier, TrellisLayer, TrellisLM, heads
 from keras_trellis.export.weights import Weights, inference_model
+from tests.refusals import refuses
 
 OF_LAYER = {
     "weight_normalization",
@@ -178,7 +179,5 @@ def test_no_call_decodes_weights(saved):
 
 
 def test_an_unknown_precision():
-    with pytest.raises(
-        ValueError, match="`precision` must be one of float32, float16, int8"
-    ):
+    with refuses("`precision` must be one of float32, float16, int8"):
         inference_model(language_model(), "int4")

@@ -10,6 +10,7 @@ import tensorflow as tf
 from keras_trellis import EquilibriumTrellisLayer, TrellisLayer
 from keras_trellis.recurrent import StackedLSTM
 from tests.nests import assert_close
+from tests.numpy_reference import sigmoid
 
 P, UNITS = 3, 4
 BATCH, STEPS = 4, 6
@@ -186,10 +187,6 @@ def lstm(x, kernel, recurrent, bias, masks, recurrent_masks):
         hidden = sigmoid(read) * np.tanh(cell)
         outputs.append(hidden)
     return np.stack(outputs, axis=1)
-
-
-def sigmoid(values):
-    return 1 / (1 + np.exp(-values))
 
 
 @pytest.mark.parametrize("name", ["dropout", "recurrent_dropout"])

@@ -9,17 +9,13 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-import keras_trellis
 from keras_trellis import TensorizedLSTM
 from keras_trellis.engine import recurrence
 from keras_trellis.recurrent import TensorizedLSTMCell
 from tests import nests
 from tests.keras_trellis import litert
+from tests.keras_trellis.gradients import with_gradients
 from tests.keras_trellis.recurrent import numpy_tensorized
-from tests.keras_trellis.recurrent.in_keras import (
-    check_bidirectional_and_saved,
-    check_stateful,
-)
 
 assert_close = functools.partial(nests.assert_close, tolerance=1e-12)
 
@@ -181,22 +177,6 @@ def test_the_late_form_is_the_cell_in_the_loop_of_keras(arguments, masked, unrol
     )
 
 
-def with_gradients(call, layer, x, initial, mask):
-    """The results of a call, and gradients of a sum that weighs them all."""
-    x, *initial = map(tf.convert_to_tensor, [x, *initial])
-    values = [each.value for each in layer.trainable_variables]
-    with tf.GradientTape() as tape:
-        tape.watch([x, initial])
-        results = tf.nest.flatten(call(x, initial_state=initial or None, mask=mask))
-        loss = 0.0
-        for result in results:
-            flat = tf.reshape(result, [-1])
-            loss += tf.reduce_sum(flat * tf.sin(tf.range(tf.size(flat), dtype=x.dtype)))
-    none = tf.UnconnectedGradients.ZERO
-    sources = [x, *initial, *values]
-    return results, tape.gradient(loss, sources, unconnected_gradients=none)
-
-
 @pytest.mark.parametrize("masked", [False, True])
 def test_a_training_graph_of_unknown_sizes(masked):
     layer, x = make(rank=3, channel_normalization=True)
@@ -295,24 +275,6 @@ def test_streaming_at_once_and_late():
     late = keras.layers.RNN(layer.cell, **FLAGS)
     late.built = True
     assert_close(late(x)[0][:, layer.delay :], in_time)
-
-
-def test_bidirectional_and_a_saved_model(tmp_path):
-    layer, x = make(rank=3, channel_normalization=True, return_state=False)
-    check_bidirectional_and_saved(layer, x, MASK, tmp_path / "model.keras")
-
-
-def test_a_stateful_layer_goes_on():
-    check_stateful(functools.partial(make, 4), assert_close)
-
-
-def test_a_language_model_learns():
-    layers = [TensorizedLSTM(5, 3, recurrent_dropout=0.1, dropout=0.1, seed=0)]
-    model = keras_trellis.TrellisLM(7, layers, embedding_units=5)
-    ids = np.arange(12).reshape(2, 6) % 7
-    model.compile(keras.optimizers.Adam(1e-2), jit_compile=False)
-    history = model.fit(ids, ids, epochs=4, verbose=0).history["loss"]
-    assert history[-1] < history[0]
 
 
 def test_one_dropout_mask_holds_for_the_further_steps_too():

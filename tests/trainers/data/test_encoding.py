@@ -15,6 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.refusals import refuses
 from trainers.data import encoding, text
 
 TEXTS = {"train": "a b a\n", "validation": "b what\n", "test": "a\n"}
@@ -73,7 +74,7 @@ def test_only_whole_folders_appear(tmp_path):
 
 def test_text_at_fault_leaves_nothing(tmp_path):
     for _ in range(2):
-        with pytest.raises(ValueError, match="test.txt holds 1 tokens"):
+        with refuses("test.txt holds 1 tokens"):
             encoding.encoded(_Source(TEXTS | {"test": "\n"}), tmp_path)
         assert not [path for path in (tmp_path / "encoded").iterdir() if path.is_dir()]
 
@@ -208,15 +209,13 @@ def test_two_at_once_encode_once(tmp_path):
     ],
 )
 def test_too_little_text(tmp_path, split, content, message):
-    with pytest.raises(ValueError, match=message):
+    with refuses(message):
         encoding.encoded(_Source(TEXTS | {split: content}), tmp_path)
 
 
 def test_token_that_only_evaluation_text_has(tmp_path):
     source = _Source(settings={"unknown": False})
-    with pytest.raises(
-        ValueError, match="validation.txt holds 'what', which .*<unk>: --config.cor"
-    ):
+    with refuses("validation.txt holds 'what', which .*<unk>: --config.cor"):
         encoding.encoded(source, tmp_path)
 
 
@@ -227,7 +226,5 @@ def test_cache_that_cannot_be_written(tmp_path):
 
 
 def test_remote_cache_is_refused():
-    with pytest.raises(
-        ValueError, match="a local folder.*Received: cache_dir='gs://bucket/x'"
-    ):
+    with refuses("a local folder.*Received: cache_dir='gs://bucket/x'"):
         encoding.encoded(_Source(), "gs://bucket/x")

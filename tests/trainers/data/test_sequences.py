@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from numpy.testing import assert_allclose
 
 from tests.trainers import mnist_files
 from trainers.data import images
@@ -39,9 +40,7 @@ def test_images(folder):
         and data.classes == tuple("0123456789")
     )
     normal = np.asarray(data.normalise(data.test.inputs))
-    np.testing.assert_allclose(
-        normal, (found.test.pixels / 255 - 0.1307) / 0.3081, rtol=1e-5
-    )
+    assert_allclose(normal, (found.test.pixels / 255 - 0.1307) / 0.3081, rtol=1e-5)
 
 
 def test_the_order_of_steps_is_drawn_from_the_seed_once(folder):

@@ -9,6 +9,7 @@ import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from ml_collections import ConfigDict
+from numpy.testing import assert_allclose, assert_array_equal
 
 from keras_trellis import TrellisLayer, TrellisLM
 from keras_trellis.heads import Head, MixtureOfSoftmaxes
@@ -133,7 +134,7 @@ def test_continuous_cache(size, theta, weight, lengths, seed):
         found.append(mixed)
         steps += length
     expected = recalled(cache, nll, features, targets)
-    np.testing.assert_allclose(np.concatenate(found), expected, rtol=1e-10, atol=1e-12)
+    assert_allclose(np.concatenate(found), expected, rtol=1e-10, atol=1e-12)
 
 
 def gradients_of(model):
@@ -199,9 +200,7 @@ def test_dynamic_evaluation(name, cache, train, ids):
     if cache:
         expected = recalled(cache, expected, features, ids[1:])
     found = evaluator(model, train, dynamic=DYNAMIC, cache=cache).nll(ids)
-    np.testing.assert_allclose(
-        found, expected, rtol=1e-9 if model.dtype == "float64" else 2e-5
-    )
+    assert_allclose(found, expected, rtol=1e-9 if model.dtype == "float64" else 2e-5)
 
 
 def test_dynamic_evaluation_learns(train):
@@ -217,7 +216,7 @@ def test_a_cache_is_the_same_in_any_chunks(model, train, ids):
     one, many = (
         evaluator(model, train, chunk, cache=CACHE).nll(ids) for chunk in (37, 5)
     )
-    np.testing.assert_allclose(many, one, rtol=1e-9)
+    assert_allclose(many, one, rtol=1e-9)
 
 
 @pytest.fixture(scope="module")
@@ -238,7 +237,7 @@ def test_a_target_depends_on_what_is_before_it_alone(
     changed = ids.copy()
     changed[place:] = (changed[place:] + word) % VOCABULARY
     one, two = adapted, adaptive.nll(changed)
-    np.testing.assert_array_equal(one[: place - 1], two[: place - 1])
+    assert_array_equal(one[: place - 1], two[: place - 1])
     assert (one[place - 1 :] != two[place - 1 :]).all()
 
 
@@ -253,7 +252,7 @@ def test_what_adapts_to_nothing_scores_as_one_pass(train, ids):
     )
     found = evaluator(model, train, **none).exact(ids)
     assert found.tokens == static.tokens == 37
-    np.testing.assert_allclose(found.nll, static.nll, rtol=1e-6)
+    assert_allclose(found.nll, static.nll, rtol=1e-6)
     assert mixture.epsilon == 0.1
 
 
@@ -277,8 +276,8 @@ def test_the_weights_are_those_trained_afterwards(train, ids, monkeypatch, inter
             with pytest.raises(KeyboardInterrupt):
                 scorer.nll(ids)
     for variable, value in zip(model.variables, before, strict=True):
-        np.testing.assert_array_equal(variable.numpy(), value)
-    np.testing.assert_array_equal(scorer.nll(ids), first)
+        assert_array_equal(variable.numpy(), value)
+    assert_array_equal(scorer.nll(ids), first)
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from tests.refusals import refuses
 from tests.trainers.data import shared_data
 from trainers.data import penn_treebank
 from trainers.language import corpora
@@ -110,9 +111,7 @@ def test_forms_of_characters(treebank, tmp_path, form, text):
 
 def test_symbol_that_only_evaluation_text_has(treebank, tmp_path):
     treebank["test"] = " é a \n"
-    with pytest.raises(
-        ValueError, match="test.txt holds 'é', .*<unk>: --config.corpus.unknown"
-    ):
+    with refuses("test.txt holds 'é', .*<unk>: --config.corpus.unknown"):
         corpora.load("ptb_char", None, tmp_path)
     corpus = corpora.load("ptb_char", None, tmp_path, unknown=True)
     assert corpus.vocabulary.tokens[-1] == "<unk>"
@@ -135,7 +134,7 @@ def test_symbol_that_only_evaluation_text_has(treebank, tmp_path):
     ],
 )
 def test_option_that_is_not_valid(task, options, message, tmp_path):
-    with pytest.raises(ValueError, match=message):
+    with refuses(message):
         corpora.load(task, tmp_path, tmp_path, **options)
 
 
@@ -188,58 +187,50 @@ def test_default_cache_is_in_the_home_folder(tmp_path, monkeypatch):
     ],
 )
 def test_unknown_task(task, hint):
-    with pytest.raises(ValueError, match=f"unknown task '{task}'; {hint}"):
+    with refuses(f"unknown task '{task}'; {hint}"):
         corpora.load(task)
 
 
 def test_text_without_a_folder(tmp_path):
-    with pytest.raises(
-        ValueError,
-        match="must be a folder of train.txt, valid.*Received: no --data_dir",
+    with refuses(
+        "must be a folder of train.txt, valid.*Received: no --data_dir",
     ):
         corpora.load("text", cache_dir=tmp_path)
 
 
 def test_text_folder_is_missing(tmp_path):
-    with pytest.raises(
-        ValueError,
-        match="folder of train.txt.*Received: --data_dir=.*no, which is no folder",
+    with refuses(
+        "folder of train.txt.*Received: --data_dir=.*no, which is no folder",
     ):
         corpora.load("text", tmp_path / "no", tmp_path)
 
 
 def test_text_file_is_missing(tmp_path):
     (_write(tmp_path) / "valid.txt").unlink()
-    with pytest.raises(
-        ValueError, match="a folder of .*Received: --data_dir=.*, which lacks valid.txt"
-    ):
+    with refuses("a folder of .*Received: --data_dir=.*, which lacks valid.txt"):
         corpora.load("text", tmp_path, tmp_path / "cache")
 
 
 @pytest.mark.parametrize("content", ["", "\n\n"])
 def test_training_text_is_empty(tmp_path, content):
     _write(tmp_path, FILES | {"train.txt": content})
-    with pytest.raises(ValueError, match="train.txt holds no words"):
+    with refuses("train.txt holds no words"):
         corpora.load("text", tmp_path, tmp_path / "cache")
 
 
 def test_text_is_not_utf8(tmp_path):
     (_write(tmp_path) / "test.txt").write_bytes("déjà vu\n".encode("latin-1"))
-    with pytest.raises(
-        ValueError, match="test.txt is not UTF-8.*0xe9 in line 1, at offset 1"
-    ):
+    with refuses("test.txt is not UTF-8.*0xe9 in line 1, at offset 1"):
         corpora.load("text", tmp_path, tmp_path / "cache")
 
 
 def test_pydoc_takes_no_folder(tmp_path):
-    with pytest.raises(
-        ValueError, match="no use for --task=pydoc.*Received: --data_dir="
-    ):
+    with refuses("no use for --task=pydoc.*Received: --data_dir="):
         corpora.load("pydoc", tmp_path, tmp_path)
 
 
 def test_ptb_folder_is_checked_even_where_ids_are_cached(tmp_path):
-    with pytest.raises(ValueError, match="a folder of ptb.train.txt.*is no folder"):
+    with refuses("a folder of ptb.train.txt.*is no folder"):
         corpora.load("ptb", tmp_path / "no", tmp_path)
 
 

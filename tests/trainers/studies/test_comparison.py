@@ -14,6 +14,7 @@ import pytest
 from etils import epath
 
 from tests import ROOT
+from tests.refusals import refuses
 from trainers.data.files import read_json, write_json
 from trainers.images.tasks import ACCURACY, ImageTask
 from trainers.kinds.search import CHARACTERS, Uniform
@@ -135,7 +136,7 @@ def test_a_task_without_settings_for_a_model_is_refused_before_anything_is_loade
     monkeypatch.setitem(registry.TASKS, "mine", task)
     settings = SETTINGS._replace(tasks=["mine"])
     message = "--models=gru has no settings to begin with on --task=mine, .* by --config_files"
-    with pytest.raises(ValueError, match=message):
+    with refuses(message):
         comparison.compare(epath.Path(tmp_path), settings)
     given = search.apply(tiny("gru"), {"task": "mine"})
     settings = settings._replace(given={("mine", "gru"): given})
@@ -252,18 +253,15 @@ def test_a_model_that_cannot_be_made_as_large_is_refused():
     }
     count = lambda config: sequence_models.parameters(config, 2, 1)  # noqa: E731
     message = r"tcn of --task=adding cannot be made as large as 11,000 .*units=9 comes nearest"
-    with pytest.raises(ValueError, match=message):
+    with refuses(message):
         comparison.equal(starts, count, 11_000)
-    with pytest.raises(
-        ValueError, match="trellis of --task=adding: .* as small as 9 parameters"
-    ):
+    with refuses("trellis of --task=adding: .* as small as 9 parameters"):
         comparison.equal(starts, count, 9)
 
 
 def test_a_preset_of_another_layer_is_refused():
-    with pytest.raises(
-        ValueError,
-        match="--preset must have the layer 'trellis' or 'equilibrium'.*small_lstm",
+    with refuses(
+        "--preset must have the layer 'trellis' or 'equilibrium'.*small_lstm",
     ):
         comparison.starting_config(SETTINGS._replace(preset="small_lstm"), "ptb", "gru")
 
