@@ -11,6 +11,7 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+from numpy.testing import assert_allclose
 
 from keras_trellis import TrellisLayer
 from tests import nests
@@ -64,10 +65,10 @@ def test_fit_with_callbacks(tmp_path):
     best = min(seen["val_loss"])
     assert seen["loss"][-1] < 0.9 * seen["loss"][0] and best < seen["val_loss"][-1]
     for each in (model, keras.models.load_model(tmp_path / "best.keras")):
-        np.testing.assert_allclose(each.evaluate(*held_out, verbose=0), best, rtol=1e-5)
+        assert_allclose(each.evaluate(*held_out, verbose=0), best, rtol=1e-5)
     with open(tmp_path / "log.csv", encoding="utf-8") as log:
         logged = [float(row["val_loss"]) for row in csv.DictReader(log)]
-    np.testing.assert_allclose(logged, seen["val_loss"])
+    assert_allclose(logged, seen["val_loss"])
 
 
 @functools.cache
@@ -90,7 +91,7 @@ def fitted(dtype, jit_compile):
 def test_fit_compiled_and_in_mixed_precision(dtype, jit_compile, tolerance):
     expected = fitted("float32", False)
     assert expected[-1] < 0.9 * expected[0]
-    np.testing.assert_allclose(fitted(dtype, jit_compile), expected, rtol=tolerance)
+    assert_allclose(fitted(dtype, jit_compile), expected, rtol=tolerance)
 
 
 def test_fit_on_ragged_sequences_is_fit_on_masked_ones():
@@ -116,7 +117,7 @@ def test_fit_on_two_replicas_ends_with_the_weights_of_one(forks):
     assert result["replicas"] == 2
     one, two = result["weights"]
     for first, second in zip(one, two, strict=True):
-        np.testing.assert_allclose(second, first, rtol=1e-8, atol=1e-10)
+        assert_allclose(second, first, rtol=1e-8, atol=1e-10)
 
 
 def test_a_frozen_layer_stays_as_it_is():

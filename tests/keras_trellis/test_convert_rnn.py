@@ -9,6 +9,7 @@ import tensorflow as tf
 from numpy.testing import assert_allclose, assert_array_equal
 
 from keras_trellis import TrellisLayer, convert, recurrent
+from tests.refusals import refuses
 
 P = 3
 STEPS = 6
@@ -281,7 +282,7 @@ REFUSED = {
 
 @pytest.mark.parametrize("said", REFUSED)
 def test_refused(said):
-    with pytest.raises(ValueError, match=f"`layers` must.*{said}|Received.*{said}"):
+    with refuses(f"`layers` must.*{said}|Received.*{said}"):
         convert.layer_from_rnn(REFUSED[said](), 3)
 
 
@@ -316,7 +317,7 @@ def test_masked_outputs_are_zero_where_they_are_the_top_layer_s():
 
 @pytest.mark.parametrize("steps", [0, -2])
 def test_bad_steps_are_named(steps):
-    with pytest.raises(ValueError, match=f"steps.*{steps}"):
+    with refuses(f"steps.*{steps}"):
         convert.layer_from_rnn(stack("LSTM", 1), steps)
 
 
@@ -397,7 +398,7 @@ REFUSED_GATED = {
 
 @pytest.mark.parametrize("said", REFUSED_GATED)
 def test_gated_layers_that_are_refused(said):
-    with pytest.raises(ValueError, match=f"`layers` must.*{said}"):
+    with refuses(f"`layers` must.*{said}"):
         convert.layer_from_rnn(REFUSED_GATED[said](), 3)
 
 

@@ -15,6 +15,7 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+from numpy.testing import assert_allclose
 
 from tests.serving import models
 from tests.serving.keras_answers import answer
@@ -355,7 +356,7 @@ def assert_told(actual, expected):
         ]
         numbers = [float(each[-1]) for each in actual[name]]
         wanted = [each[-1] for each in values]
-        np.testing.assert_allclose(numbers, wanted, rtol=1e-5, atol=1e-5, err_msg=name)
+        assert_allclose(numbers, wanted, rtol=1e-5, atol=1e-5, err_msg=name)
 
 
 def test_c_program_with_a_language_model(exports, keras_models, c_programs):
@@ -379,7 +380,7 @@ def test_c_program_with_a_classifier(exports, requests, expected, c_programs):
     printed = run(*command, input=" ".join(numbers.flat).encode()).decode().split()
     assert printed[::2] == ["0", "1", "2"]
     wanted = expected["sequences"]["serve"][0]["probabilities"]
-    np.testing.assert_allclose(np.array(printed[1::2], float), wanted, rtol=1e-5)
+    assert_allclose(np.array(printed[1::2], float), wanted, rtol=1e-5)
 
 
 @pytest.mark.parametrize(

@@ -19,6 +19,7 @@ import pytest
 import requests
 import tensorflow as tf
 from absl import flags
+from numpy.testing import assert_allclose, assert_array_equal
 
 from keras_trellis.serving import runtime
 from tests import ROOT
@@ -113,7 +114,7 @@ def test_scores_are_the_models(served, model):
     alone = scored(served, "a é zebra\nb")
     assert found.words == ["a", "é", "zebra", "<eos>", "b"]
     assert found.known == [True, True, False, True, True]
-    np.testing.assert_allclose(found.nll, alone["nll"][0], rtol=1e-5)
+    assert_allclose(found.nll, alone["nll"][0], rtol=1e-5)
     assert found.perplexity == pytest.approx(math.exp(alone["nll"][0].mean()), rel=1e-5)
 
 
@@ -155,20 +156,6 @@ def test_pieces_come_one_by_one(served, monkeypatch):
         ]
     with pytest.raises(remote.RemoteError, match=f"no answer from {address}"):
         next(pieces)  # the server has gone
-
-
-def test_caches_above_the_limit_of_a_message(served, addresses):
-    model = remote.Model(remote.Grpc(addresses["grpc"], NAME, 60))
-    rows = 25_000
-    ids = np.resize(np.arange(len(VOCABULARY)), [rows, 1])
-    state = model("prefill_v2", ids=ids, lengths=np.ones(rows))
-    cache = {name: value for name, value in state.items() if name.startswith("cache_")}
-    assert sum(value.nbytes for value in cache.values()) > 2**22
-    answer = model("step_v2", ids=ids[:, 0], **cache)
-    one = {name: value[-1:] for name, value in cache.items()}
-    expected = served.predict("step_v2", {"ids": np.int32(ids[-1]), **one})
-    for name, value in expected.items():
-        _equal(answer[name][-1:], value, name)
 
 
 def test_caches_are_the_same_over_both(served, model):
@@ -272,9 +259,9 @@ def test_merged_requests_do_not_mix(served, merging, addresses, signature):
 
 def _equal(value, expected, name):
     if expected.dtype == np.float32:
-        np.testing.assert_allclose(value, expected, rtol=1e-5, atol=1e-6, err_msg=name)
+        assert_allclose(value, expected, rtol=1e-5, atol=1e-6, err_msg=name)
     else:
-        np.testing.assert_array_equal(value, expected, err_msg=name)
+        assert_array_equal(value, expected, err_msg=name)
 
 
 def test_a_text_beside_a_longer_one_keeps_its_tokens(served):
@@ -312,7 +299,7 @@ def test_the_command_scores(served, flag, capsys):
     *lines, last = capsys.readouterr().out.splitlines()
     numbers, tokens = zip(*(line.split() for line in lines), strict=True)
     assert tokens == ("a", "b")
-    np.testing.assert_allclose([float(number) for number in numbers], nll, atol=1e-4)
+    assert_allclose([float(number) for number in numbers], nll, atol=1e-4)
     assert last.split() == ["perplexity", last.split()[1], "of", "2", "tokens"]
     assert float(last.split()[1]) == pytest.approx(perplexity, abs=1e-3)
 
@@ -327,7 +314,7 @@ def test_the_command_tells_what_may_come_next(served, flag, capsys):
     order = np.argsort(-log_probs)
     assert [token for _, token in lines] == [VOCABULARY[index] for index in order]
     probabilities = [float(probability) for probability, _ in lines]
-    np.testing.assert_allclose(probabilities, np.exp(log_probs[order]), atol=1e-4)
+    assert_allclose(probabilities, np.exp(log_probs[order]), atol=1e-4)
 
 
 @pytest.mark.parametrize(
@@ -433,7 +420,7 @@ def test_our_own_server_is_asked_the_same(own_server, capsys, monkeypatch):
     run(*arguments, f"--prompt={prompt}", "--mode=score")
     *lines, last = capsys.readouterr().out.splitlines()
     nll = model.score([prompt]).nll[0]
-    np.testing.assert_allclose([float(s.split()[0]) for s in lines], nll, atol=1e-4)
+    assert_allclose([float(s.split()[0]) for s in lines], nll, atol=1e-4)
     assert lines[1].split()[1:] == ["zz", "(unknown)"]
     assert float(last.split()[1]) == pytest.approx(np.exp(nll.mean()), abs=1e-3)
     run(*arguments, f"--prompt={prompt}", "--mode=next")
@@ -441,7 +428,7 @@ def test_our_own_server_is_asked_the_same(own_server, capsys, monkeypatch):
     tokens, probabilities = model.next([prompt], 10)
     assert [token for _, token in rows] == tokens[0]
     found = [float(probability) for probability, _ in rows]
-    np.testing.assert_allclose(found, probabilities[0], atol=1e-4)
+    assert_allclose(found, probabilities[0], atol=1e-4)
 
 
 def test_pieces_of_a_character_are_known(exports, capsys):
@@ -536,11 +523,3 @@ def test_the_command_imports_neither_keras_nor_tensorflow():
     times, error = re.subn(r"^import time:.*\| +", "", done.stderr, flags=re.MULTILINE)
     assert error and "trainers.serving.remote\n" in times
     assert not re.search(r"^(keras|tensorflow)", times, re.MULTILINE)
-
-
-def test_the_command_line(served, addresses, forks):
-    arguments = ["--prompt=a b", "--max_length=10", "--seed=3", f"--model={NAME}"]
-    server = f"--server={addresses['grpc']}"
-    done = forks.run("-m", "trainers.client", server, *arguments)
-    assert done.returncode == 0, done.stderr
-    assert done.stdout == f"a b{text_of(served, [0, 2, 3], SAMPLING)}\n"

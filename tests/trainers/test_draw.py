@@ -17,17 +17,11 @@ from trainers.drawing import experiment, pictures
 from trainers.studies import search
 from trainers.tasks import config as configs
 
-SMALL = (
-    "--task=mnist",
-    "--preset=small",
-    "--config.model.steps=3",
-    "--config.model.units=8",
-    "--config.data.batch_size=10",
-    "--config.data.validation=20",
-    "--config.evaluation.batch_size=10",
-    "--config.training.epochs=3",
-    "--config.training.checkpoint_every_steps=2",
-)
+SMALL = calls.flags("""
+    --task=mnist --preset=small model.steps=3 model.units=8 data.batch_size=10
+    data.validation=20 evaluation.batch_size=10 training.epochs=3
+    training.checkpoint_every_steps=2
+""")
 # `python -m trainers.draw`, with pictures of two images, which take less time.
 PROGRAM = """
 from trainers import draw

@@ -10,6 +10,7 @@ from importlib import metadata
 import numpy as np
 import pytest
 import tensorflow as tf
+from numpy.testing import assert_allclose, assert_array_equal
 
 from keras_trellis.formats import manifest
 from keras_trellis.serving import runtime
@@ -169,9 +170,9 @@ def test_a_language_model(call, language_run, tmp_path):
     found = signatures["score_v2"](
         text=tf.constant([text]), alternatives=tf.constant([0])
     )
-    np.testing.assert_allclose(found["nll"], nll, rtol=1e-5)
+    assert_allclose(found["nll"], nll, rtol=1e-5)
     scores = runtime.load(version).score([text])
-    np.testing.assert_allclose(scores.nll, nll, rtol=1e-5)
+    assert_allclose(scores.nll, nll, rtol=1e-5)
     assert scores.unknown == [1]
     assert [token.decode() for token in found["tokens"].numpy()[0]] == [
         vocabulary.tokens[index] for index in ids[0, 1:]
@@ -242,11 +243,11 @@ def test_images_as_they_are(call, digits_run, digits, tmp_path, precision):
     logits = model(images.normalise(images.MNIST, pictures.reshape(3, 784, 1)))
     signatures = tf.saved_model.load(str(tmp_path / "1")).signatures
     found = signatures["serving_default"](images=tf.constant(pictures, tf.uint8))
-    np.testing.assert_allclose(
+    assert_allclose(
         found["probabilities"], tf.nn.softmax(logits), atol=1e-5 if exact else 1e-2
     )
     best = np.argsort(-np.asarray(found["probabilities"]), axis=1)[:, :5]
-    np.testing.assert_array_equal(found["classes"], best)
+    assert_array_equal(found["classes"], best)
     assert found["labels"].numpy()[0, 0].decode() == str(best[0, 0])
 
 

@@ -97,16 +97,6 @@ def test_a_dripping_answer_ends_at_the_deadline(begun):
     assert 0.4 <= taken < 3  # all of the drops take 5
 
 
-def test_an_answer_that_never_begins_ends_at_the_deadline():
-    over = threading.Event()
-    with talking(lambda *_: over.wait(30)) as (address, _):
-        try:
-            for transport in PROTOCOLS.values():
-                refusal(transport(address, "liar", 0.3).metadata)
-        finally:
-            over.set()
-
-
 @pytest.mark.parametrize("framed", ["whole", "chunked", "until the end"])
 def test_an_answer_has_a_limit(framed, monkeypatch):
     monkeypatch.setattr(remote, "MOST_BYTES", 100_000)
@@ -167,6 +157,7 @@ DEEP = b"[" * 100_000
         (http_of(b"", "500 taken\x9b31m"), "answered 500 "),
         (http_of(b"no " * 10**6, "404 Not Found"), "no no no"),
         (b"\x1b[2J\r\n\r\n", "no answer from"),
+        (b"HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\n{", "no answer from"),
         (b"HTTP/1.1 200 OK\r\n" + b"A: b\r\n" * 200 + b"\r\n", "no answer from"),
     ],
 )

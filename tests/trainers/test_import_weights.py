@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from absl.testing import flagsaver
 from etils import epath
+from numpy.testing import assert_allclose
 
 from keras_trellis import convert
 from tests.refusals import refuses
@@ -348,7 +349,7 @@ def test_a_mixture_has_as_many_experts_as_its_config():
         model.score(ids[:, :-1], ids[:, 1:], initial_state=model.get_initial_state(2))
         for model in (source, built)
     )
-    np.testing.assert_allclose(found, expected, rtol=1e-6)
+    assert_allclose(found, expected, rtol=1e-6)
 
 
 PIXELS = (
@@ -416,7 +417,7 @@ def test_pixel_models_classify_as_converted_ones_do(
         run_folders.load_config(path), str(digits), path
     ).build()
     checkpoints.load_best(path, run)
-    np.testing.assert_allclose(
+    assert_allclose(
         run(images.normalise(images.MNIST, found.test.pixels)), logits, rtol=1e-5
     )
     right = 100 * np.mean(np.argmax(logits, -1) == found.test.labels)

@@ -19,24 +19,16 @@ from trainers import evaluate, generate, lm, pixels, report
 from trainers.language import exporting
 from trainers.tasks.run_folders import ExportOptions
 
-SMALL = (
-    "--preset=small",
-    "--config.model.units=12",
-    "--config.model.output_units=8",
-    "--config.model.embedding_units=8",
-    "--config.model.depth=3",
-    "--config.model.auxiliary_every=2",
-    "--config.model.embeddings_initializer.config.minval=-0.1",  # as release 0.1 had it
-    "--config.model.embeddings_initializer.config.maxval=0.1",
-    "--config.data.batch_size=4",
-    "--config.data.window=10",
-    "--config.data.horizon=0",
-    "--config.data.history=carried",
-    "--config.evaluation.batch_size=2",
-    "--config.evaluation.exact_batch_size=2",
-    "--config.training.epochs=2",
-    "--config.training.log_every_steps=5",
-)
+# The initializer is as release 0.1 had it.
+SMALL = calls.flags("""
+    --preset=small model.units=12 model.output_units=8 model.embedding_units=8
+    model.depth=3 model.auxiliary_every=2
+    model.embeddings_initializer.config.minval=-0.1
+    model.embeddings_initializer.config.maxval=0.1
+    data.batch_size=4 data.window=10 data.horizon=0 data.history=carried
+    evaluation.batch_size=2 evaluation.exact_batch_size=2
+    training.epochs=2 training.log_every_steps=5
+""")
 
 
 @pytest.fixture(scope="module")

@@ -18,19 +18,12 @@ from trainers.data import files
 from trainers.sequences import experiment as sequence_runs
 from trainers.sequences import modeling
 
-SMALL = (
-    "--preset=small",
-    "--config.model.units=12",
-    "--config.model.output_units=10",
-    "--config.data.batch_size=10",
-    "--config.data.validation=20",
-    "--config.evaluation.batch_size=10",
-    "--config.optimizer.learning_rate=1e-2",
-    "--config.schedule.epochs=(100,)",
-    "--config.training.epochs=15",
-    "--config.training.log_every_steps=2",
-    "--config.training.jit_compile=False",
-)
+SMALL = calls.flags("""
+    --preset=small model.units=12 model.output_units=10 data.batch_size=10
+    data.validation=20 evaluation.batch_size=10 optimizer.learning_rate=1e-2
+    schedule.epochs=(100,) training.epochs=15 training.log_every_steps=2
+    training.jit_compile=False
+""")
 TWO_LEVELS = ("--config.model.depth=2", "--config.model.dilation_rate=1,4")
 
 
@@ -249,17 +242,10 @@ def test_all_images_train_and_the_weights_are_those_of_the_end(folder, call, tmp
 
 
 def test_an_algorithm_is_learned_from_examples_that_are_new(call, tmp_path):
-    small = (
-        "--config.model.layer=lstm",
-        "--config.model.units=8",
-        "--config.data.symbols=2",
-        "--config.data.kinds=101",
-        "--config.data.batch_size=32",
-        "--config.data.train=160",
-        "--config.data.validation=40",
-        "--config.training.epochs=2",
-        "--config.training.log_every_steps=5",
-    )
+    small = calls.flags("""
+        model.layer=lstm model.units=8 data.symbols=2 data.kinds=101 data.batch_size=32
+        data.train=160 data.validation=40 training.epochs=2 training.log_every_steps=5
+    """)
     place = f"--workdir={tmp_path}/run"
     output = call("--task=memorization", "--preset=small", *small, place)
     assert "160 new training sequences an epoch of 8 steps" in output

@@ -5,6 +5,7 @@ import hypothesis.strategies as st
 import numpy as np
 import pytest
 import tensorflow as tf
+from numpy.testing import assert_allclose
 
 from keras_trellis import heads
 from tests.numpy_reference import adaptive_softmax, nll_of
@@ -47,10 +48,10 @@ def test_adaptive_softmax(shape, cutoffs, least):
     expected = np.log(reference(head, features, TABLE))
     features = tf.constant(features)
     log_probs = head.log_probs(features, TABLE)
-    np.testing.assert_allclose(log_probs, expected, atol=1e-12)
-    np.testing.assert_allclose(np.exp(log_probs).sum(-1), 1, atol=1e-12)
+    assert_allclose(log_probs, expected, atol=1e-12)
+    assert_allclose(np.exp(log_probs).sum(-1), 1, atol=1e-12)
     nll = head.nll(features, tf.constant(targets), TABLE)
-    np.testing.assert_allclose(nll, nll_of(expected, targets), atol=1e-12)
+    assert_allclose(nll, nll_of(expected, targets), atol=1e-12)
 
 
 @pytest.mark.parametrize("jit_compile", [False, True])
@@ -69,7 +70,7 @@ def test_clusters_without_targets_are_not_read(jit_compile):
 
     nll, (of_features, of_table) = run(tf.constant(draw(5, E)), tf.constant(table))
     expected = nll_of(np.log(reference(head, draw(5, E), TABLE)), targets)
-    np.testing.assert_allclose(nll, expected, atol=1e-12)
+    assert_allclose(nll, expected, atol=1e-12)
     assert np.isfinite(of_features).all()
     of_table = np.asarray(tf.convert_to_tensor(of_table))
     assert np.all(of_table[5:] == 0) and np.all(of_table[:5] != 0)
@@ -81,11 +82,11 @@ def test_softmax_in_float32_under_mixed_precision(policy):
     features = tf.cast(30 * draw(6, E), head.compute_dtype)
     log_probs = head.log_probs(features, TABLE)
     assert log_probs.dtype == tf.float32
-    np.testing.assert_allclose(np.exp(log_probs).sum(-1), 1, atol=1e-6)
+    assert_allclose(np.exp(log_probs).sum(-1), 1, atol=1e-6)
     targets = np.arange(0, V, 2)
     nll = head.nll(features, targets, TABLE)
     assert nll.dtype == tf.float32
-    np.testing.assert_allclose(nll, nll_of(np.asarray(log_probs), targets), rtol=1e-5)
+    assert_allclose(nll, nll_of(np.asarray(log_probs), targets), rtol=1e-5)
 
 
 @pytest.mark.parametrize(

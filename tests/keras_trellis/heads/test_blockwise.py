@@ -7,6 +7,7 @@ import hypothesis.strategies as st
 import numpy as np
 import pytest
 import tensorflow as tf
+from numpy.testing import assert_array_equal
 
 from keras_trellis import heads
 from keras_trellis.heads import blockwise
@@ -138,7 +139,7 @@ def test_a_plain_nll_has_no_custom_gradient(name, arguments):
             if "_gradient_op_type" in node.attr
         ]
         assert bool(custom) == (nll == head.nll)
-    np.testing.assert_array_equal(
+    assert_array_equal(
         head.plain_nll(features, targets, table), head.nll(features, targets, table)
     )
 
@@ -150,7 +151,7 @@ def test_a_target_that_is_no_word_is_a_nan(target, jit_compile):
     targets[1] = target
     run = tf.function(blockwise.blockwise_nll, jit_compile=jit_compile)
     nll = run(inputs[0], targets, *inputs[1:])
-    np.testing.assert_array_equal(np.isnan(nll), [False, True, False])
+    assert_array_equal(np.isnan(nll), [False, True, False])
 
 
 def test_second_derivatives():

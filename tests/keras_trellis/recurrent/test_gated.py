@@ -8,6 +8,7 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+from numpy.testing import assert_allclose, assert_array_equal
 
 from keras_trellis import TrellisLM, recurrent
 from keras_trellis.recurrent import IHCLSTM, IRCGRU, IRCSRU, SRU, TLSTM, FastGRNN
@@ -93,9 +94,9 @@ def test_a_weight_drop_lstm_is_keras_lstm_but_for_its_dropconnect(variant):
         built.build((B, None, P))
     forget = fresh.cell.bias.numpy().reshape(4, UNITS)
     bias = lstm.get_weights()[2].reshape(4, UNITS)  # Keras's begins at 1 too
-    np.testing.assert_array_equal(forget, bias * (variant == "paper"))
+    assert_array_equal(forget, bias * (variant == "paper"))
     kernel = fresh.cell.recurrent_kernel.numpy()
-    np.testing.assert_allclose(kernel @ kernel.T, np.eye(UNITS), atol=1e-6)
+    assert_allclose(kernel @ kernel.T, np.eye(UNITS), atol=1e-6)
     lstm.set_weights(layer.get_weights())
     how = {"initial_state": states_for(layer), "mask": MASK}
     assert_close(layer(x, training=True, **how), lstm(x, **how))
@@ -164,7 +165,7 @@ def test_irc_is_one_factor_shared_by_the_gates():
         z, r = np.split(numpy_cells.sig(total), 2, axis=-1)
         hidden = z * hidden + (1 - z) * r * (now @ candidate)
         expected.append(hidden)
-    np.testing.assert_allclose(layer(x)[0], np.stack(expected, 1), rtol=0, atol=1e-12)
+    assert_allclose(layer(x)[0], np.stack(expected, 1), rtol=0, atol=1e-12)
 
 
 # Dropout

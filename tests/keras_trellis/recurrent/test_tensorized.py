@@ -8,6 +8,7 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+from numpy.testing import assert_allclose, assert_array_equal
 
 from keras_trellis import TensorizedLSTM
 from keras_trellis.engine import recurrence
@@ -16,6 +17,7 @@ from tests import nests
 from tests.keras_trellis import litert
 from tests.keras_trellis.gradients import with_gradients
 from tests.keras_trellis.recurrent import numpy_tensorized
+from tests.refusals import refuses
 
 assert_close = functools.partial(nests.assert_close, tolerance=1e-12)
 
@@ -219,10 +221,10 @@ def test_the_memory_convolution_is_a_convex_combination(arguments):
     matrix = np.reshape(carried, [size // CHANNELS, CHANNELS, -1, CHANNELS])
     within = np.einsum("icoc->cio", matrix)  # of each channel alone
     assert (within >= 0).all()
-    np.testing.assert_allclose(within.sum(1), 1, rtol=1e-12)
-    np.testing.assert_allclose(within[0], within[1], rtol=1e-12)  # one kernel for all
+    assert_allclose(within.sum(1), 1, rtol=1e-12)
+    assert_allclose(within[0], within[1], rtol=1e-12)  # one kernel for all
     others = matrix.sum((0, 2)) - np.diag(np.diag(matrix.sum((0, 2))))
-    np.testing.assert_array_equal(others, 0)
+    assert_array_equal(others, 0)
 
 
 # Kinship
@@ -313,7 +315,7 @@ def test_the_forget_bias_and_the_other_initializers():
     layer(np.ones((1, 2, 3), "float32"))
     bias = layer.cell.bias.numpy()
     expected = np.repeat([0, 0, 4, 0, 0], [3, 3, 3, 3, 3])  # the last: K = 3 logits
-    np.testing.assert_array_equal(bias, expected)
+    assert_array_equal(bias, expected)
     assert len(layer.losses) == 1
     copy = TensorizedLSTM.from_config(layer.get_config())
     assert copy.get_config() == layer.get_config()
@@ -347,17 +349,17 @@ BAD = [
 
 @pytest.mark.parametrize(("arguments", "message"), BAD, ids=[str(a) for a, _ in BAD])
 def test_bad_input_is_named(arguments, message):
-    with pytest.raises(ValueError, match=message):
+    with refuses(message):
         TensorizedLSTM(**{"units": 2, "size": 3, **arguments})
 
 
 def test_states_of_the_wrong_shape():
     layer, x = TensorizedLSTM(2, 3), np.ones((B, T, P), "float32")
     states = [np.ones((B, 3, 2), "float32")] * 2
-    with pytest.raises(ValueError, match=r"`initial_state` must be 2.*\[3, 3, 2\]"):
+    with refuses(r"`initial_state` must be 2.*\[3, 3, 2\]"):
         layer(x, initial_state=states)
     cell = TensorizedLSTMCell(2, 3)
-    with pytest.raises(ValueError, match=r"2 tensor.*\[3, 6\].*\[3, 12\]"):
+    with refuses(r"2 tensor.*\[3, 6\].*\[3, 12\]"):
         cell(x[:, 0], [np.ones((B, 12), "float32")] * 2)
 
 

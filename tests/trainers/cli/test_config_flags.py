@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from tests.refusals import refuses
 from tests.trainers.calls import config_of
 from trainers.data import names
 from trainers.tasks import config as configs
@@ -123,7 +124,7 @@ def test_the_config_of_a_run_is_a_file_for_another(tmp_path):
 def test_a_preset_of_a_file_is_no_path_and_is_told_in_one_line(tmp_path, preset):
     file = tmp_path / "mine.json"
     file.write_text(json.dumps({"task": "ptb", "preset": preset}))
-    with pytest.raises(ValueError, match="`preset` must be a name") as error:
+    with refuses("`preset` must be a name") as error:
         parse(f"--config_file={file}")
     assert str(error.value).isprintable()
 
@@ -144,5 +145,5 @@ def test_a_field_that_may_be_none_is_given_none(task, preset, field):
 
 @pytest.mark.parametrize("field", ["model.units", "optimizer.learning_rate"])
 def test_a_field_that_needs_a_number_refuses_none(field):
-    with pytest.raises(ValueError, match=rf"`config\.{field}` must .*=None$"):
+    with refuses(rf"`config\.{field}` must .*=None$"):
         parse(*SMALL, f"--config.{field}=None")

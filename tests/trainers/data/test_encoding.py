@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from numpy.testing import assert_array_equal
 
 from tests.refusals import refuses
 from trainers.data import encoding, text
@@ -43,9 +44,9 @@ def _folder(cache):
 
 def _assert_right(vocabulary, ids):
     assert vocabulary.tokens == ("a", "b", "<eos>", "<unk>")
-    np.testing.assert_array_equal(ids["train"], [0, 1, 0, 2])
-    np.testing.assert_array_equal(ids["validation"], [1, 3, 2])
-    np.testing.assert_array_equal(ids["test"], [0, 2])
+    assert_array_equal(ids["train"], [0, 1, 0, 2])
+    assert_array_equal(ids["validation"], [1, 3, 2])
+    assert_array_equal(ids["test"], [0, 2])
 
 
 def test_encodes_once_and_maps_memory(tmp_path):
@@ -94,7 +95,7 @@ def test_ids_are_the_same_whatever_the_block(words, settings, tmp_path_factory):
         found = encoding.encoded(source, tmp_path_factory.mktemp("cache"))
     assert found[0].tokens == expected[0].tokens
     for split, ids in expected[1].items():
-        np.testing.assert_array_equal(found[1][split], ids)
+        assert_array_equal(found[1][split], ids)
 
 
 class _KilledError(BaseException):
@@ -137,7 +138,7 @@ def test_changed_text_is_encoded_anew(tmp_path):
     encoding.encoded(_Source(), tmp_path)
     changed = _Source(TEXTS | {"test": "b b\n"})
     _, ids = encoding.encoded(changed, tmp_path)
-    np.testing.assert_array_equal(ids["test"], [1, 1, 2])
+    assert_array_equal(ids["test"], [1, 1, 2])
     vocabulary, _ = encoding.encoded(_Source(settings={"minimum_count": 2}), tmp_path)
     assert vocabulary.tokens == ("a", "<eos>", "<unk>")
 

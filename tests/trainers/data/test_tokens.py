@@ -5,9 +5,9 @@ import re
 
 import hypothesis
 import hypothesis.strategies as st
-import numpy as np
 import pytest
 import tensorflow as tf
+from numpy.testing import assert_array_equal
 
 from keras_trellis.export import Standardizer
 from keras_trellis.export.tokenizer import WordTokenizer
@@ -126,9 +126,9 @@ def test_whatever_bytes_a_client_sends(tokenizers, python_tokenizers, task, text
     alike = python_tokenizers[task].encode(
         text.decode(errors="replace") for text in texts
     )
-    np.testing.assert_array_equal(alike.ids, encoded.ids)
-    np.testing.assert_array_equal(alike.lengths, encoded.lengths)
-    np.testing.assert_array_equal(alike.unknown, encoded.unknown)
+    assert_array_equal(alike.ids, encoded.ids)
+    assert_array_equal(alike.lengths, encoded.lengths)
+    assert_array_equal(alike.unknown, encoded.unknown)
     for row, text in enumerate(texts):
         words = written_out(task, text.decode(errors="replace"))
         assert encoded.lengths[row] == len(words)

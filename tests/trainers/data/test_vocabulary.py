@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from numpy.testing import assert_array_equal
 
 from tests.refusals import refuses
 from trainers.data.vocabulary import (
@@ -40,7 +41,7 @@ def test_order_is_first_appearance():
 def test_unknown_is_appended_where_the_text_lacks_it():
     vocabulary = _vocabulary("a b\n")
     assert vocabulary.tokens == ("a", "b", "<eos>", "<unk>")
-    np.testing.assert_array_equal(vocabulary.encode(["b", "never"]), [1, 3])
+    assert_array_equal(vocabulary.encode(["b", "never"]), [1, 3])
 
 
 def test_minimum_count_turns_rare_words_to_unknown():
@@ -84,7 +85,7 @@ def test_encode_and_decode():
     vocabulary = _vocabulary("a b\n")
     ids = vocabulary.encode(split_tokens("b  a\n\nb what"))
     assert ids.dtype == np.int32
-    np.testing.assert_array_equal(ids, [1, 0, 2, 2, 1, 3])
+    assert_array_equal(ids, [1, 0, 2, 2, 1, 3])
     assert vocabulary.decode(ids) == "b a\n\nb <unk>"
     assert vocabulary.decode([]) == ""
     assert vocabulary.encode([]).dtype == np.int32

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from numpy.testing import assert_array_equal
 
 from tests.refusals import refuses
 from tests.trainers.data import shared_data
@@ -141,8 +142,8 @@ def test_option_that_is_not_valid(task, options, message, tmp_path):
 def test_text(tmp_path):
     corpus = corpora.load("text", _write(tmp_path), tmp_path / "cache")
     assert corpus.vocabulary.tokens == ("a", "b", "<eos>", "c", "<unk>")
-    np.testing.assert_array_equal(corpus.train, [0, 1, 0, 2, 2, 3, 0, 2])
-    np.testing.assert_array_equal(corpus.test, [3, 2, 4, 0, 2])
+    assert_array_equal(corpus.train, [0, 1, 0, 2, 2, 3, 0, 2])
+    assert_array_equal(corpus.test, [3, 2, 4, 0, 2])
     assert corpus.validation.dtype == np.int32
 
 
@@ -150,7 +151,7 @@ def test_edited_text_is_read_again(tmp_path):
     corpora.load("text", _write(tmp_path), tmp_path / "cache")
     (tmp_path / "valid.txt").write_text("c c c\n")
     corpus = corpora.load("text", tmp_path, tmp_path / "cache")
-    np.testing.assert_array_equal(corpus.validation, [3, 3, 3, 2])
+    assert_array_equal(corpus.validation, [3, 3, 3, 2])
 
 
 def test_unknown_words_that_training_never_shows(tmp_path, caplog):

@@ -4,6 +4,7 @@ import ml_collections
 import numpy as np
 import pytest
 import tensorflow as tf
+from numpy.testing import assert_allclose
 
 from configs import ptb_recurrent
 from trainers.language import evaluation, models
@@ -68,7 +69,7 @@ def test_both_protocols_score_each_layer(model, ids):
         ids[None, :-1], ids[None, 1:], cache=model.get_initial_cache(1)
     )
     assert score.tokens == 123
-    np.testing.assert_allclose(score.nll, np.sum(nll), rtol=1e-3)
+    assert_allclose(score.nll, np.sum(nll), rtol=1e-3)
     assert evaluator.trellisnet(ids).tokens == 4 * 30
 
 
@@ -90,7 +91,7 @@ def test_each_layer_computes_in_bfloat16_what_it_computes_in_float32(
     losses = [
         float(each.loss_terms(inputs, targets)[0].prediction) for each in (model, half)
     ]
-    np.testing.assert_allclose(losses[1], losses[0], rtol=1e-2)
+    assert_allclose(losses[1], losses[0], rtol=1e-2)
 
 
 def test_masks_are_drawn_in_training_only_and_anew_each_call(model, ids):
@@ -147,4 +148,4 @@ def test_the_rows_of_table_ii_are_the_published_sizes():
         if preset in ("lstm", "ihc_lstm"):
             assert abs(count - float(published[:-1])) > 1
         else:
-            np.testing.assert_allclose(count, float(published[:-1]), atol=0.1)
+            assert_allclose(count, float(published[:-1]), atol=0.1)

@@ -6,6 +6,7 @@ import pytest
 import tensorflow as tf
 from numpy.testing import assert_allclose, assert_array_equal
 
+from tests.refusals import refuses
 from trainers.learned_optimizers import core, optimizees, rules
 from trainers.learned_optimizers.optimizees import Draw, Quadratics
 
@@ -114,13 +115,13 @@ def test_a_residual_network_starts_with_scales_of_1_and_kernels_of_relus():
 
 @pytest.mark.parametrize("depth", [0, 7, 9, 33, 34.0, "34"])
 def test_a_depth_that_no_network_has_is_named(depth):
-    with pytest.raises(ValueError, match=f"`depth` must be 18, 34 or 6 n.*{depth!r}"):
+    with refuses(f"`depth` must be 18, 34 or 6 n.*{depth!r}"):
         optimizees.residual(PHOTOGRAPHS, 6, depth, 2)
 
 
 def test_labels_beyond_the_classes_are_named():
     for make in (optimizees.perceptrons, optimizees.convolutional, optimizees.residual):
-        with pytest.raises(ValueError, match="`classes` must be above 9.*classes=9"):
+        with refuses("`classes` must be above 9.*classes=9"):
             make(PHOTOGRAPHS, 6, classes=9)
 
 

@@ -8,6 +8,7 @@ import ml_collections
 import numpy as np
 import pytest
 import tensorflow as tf
+from numpy.testing import assert_allclose, assert_array_equal
 
 from trainers.data.long_memory import Examples
 from trainers.data.sequences import SequenceData
@@ -192,7 +193,7 @@ def test_only_the_answer_is_asked_for():
     part = models.WithDense(keras.layers.ReLU(), data)
     part.set_weights(whole.get_weights())
     inputs = sequences.test.inputs.astype("float32")
-    np.testing.assert_array_equal(part(inputs), whole(inputs)[:, 1:3])
+    assert_array_equal(part(inputs), whole(inputs)[:, 1:3])
 
 
 def test_values():
@@ -287,4 +288,4 @@ def test_a_model_in_bfloat16_computes_what_it_computes_in_float32(targets, class
     assert {variable.dtype for variable in half.trainable_variables} == {"float32"}
     inputs = data.normalise(data.train.inputs)
     outputs = [np.asarray(tf.cast(each(inputs), "float32")) for each in built]
-    np.testing.assert_allclose(outputs[1], outputs[0], atol=0.05)
+    assert_allclose(outputs[1], outputs[0], atol=0.05)

@@ -211,25 +211,6 @@ def test_a_body_that_is_no_answer(body, message, monkeypatch):
             remote.Model(model._transport)
 
 
-def test_an_answer_that_breaks_off():
-    with socket.create_server(("127.0.0.1", 0)) as server:
-
-        def answer():
-            connection, _ = server.accept()
-            with connection:
-                connection.recv(2**16)
-                connection.sendall(
-                    b'HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\n{"outputs"'
-                )
-
-        thread = threading.Thread(target=answer)
-        thread.start()
-        address = f"127.0.0.1:{server.getsockname()[1]}"
-        with pytest.raises(remote.RemoteError, match=f"no answer from {address}: "):
-            remote.Rest(address, "echo", 30).metadata()
-        thread.join()
-
-
 def test_a_model_of_another_kind(protocol):
     message = "echo on .* is no language model that keras_trellis exported: "
     with served(protocol) as model:

@@ -16,31 +16,16 @@ from trainers.data.stores import to_path
 from trainers.drawing import pictures
 from trainers.training import workdir
 
-SMALL = (
-    "--task=text",
-    "--preset=small",
-    "--config.model.units=8",
-    "--config.model.output_units=8",
-    "--config.model.embedding_units=8",
-    "--config.model.depth=2",
-    "--config.model.auxiliary_every=1",
-    "--config.model.dilation_rate=1,",
-    "--config.data.batch_size=4",
-    "--config.data.window=10",
-    "--config.data.horizon=0",
-    "--config.evaluation.batch_size=2",
-    "--config.training.epochs=1",
-)
-DRAWING = (
-    "--task=mnist",
-    "--preset=small",
-    "--config.model.steps=2",
-    "--config.model.units=4",
-    "--config.data.batch_size=20",
-    "--config.data.validation=20",
-    "--config.evaluation.batch_size=20",
-    "--config.training.epochs=1",
-)
+SMALL = calls.flags("""
+    --task=text --preset=small model.units=8 model.output_units=8
+    model.embedding_units=8 model.depth=2 model.auxiliary_every=1 model.dilation_rate=1,
+    data.batch_size=4 data.window=10 data.horizon=0 evaluation.batch_size=2
+    training.epochs=1
+""")
+DRAWING = calls.flags("""
+    --task=mnist --preset=small model.steps=2 model.units=4 data.batch_size=20
+    data.validation=20 evaluation.batch_size=20 training.epochs=1
+""")
 
 
 @pytest.fixture

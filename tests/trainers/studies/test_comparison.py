@@ -67,6 +67,7 @@ def tiny(model, task="adding"):
 
 
 GIVEN = {("adding", name): tiny(name) for name in ("trellis", "gru")}
+SIZED = SETTINGS._replace(given=GIVEN, parameters=679)
 
 
 def models_of(task):
@@ -246,26 +247,6 @@ def test_settings_of_the_user_come_as_near_as_their_units_allow():
     assert sized["tcn"].model.units == 9
 
 
-def test_a_model_that_cannot_be_made_as_large_is_refused():
-    starts = {
-        name: comparison.starting_config(SETTINGS, "adding", name)
-        for name in ("trellis", "tcn")
-    }
-    count = lambda config: sequence_models.parameters(config, 2, 1)  # noqa: E731
-    message = r"tcn of --task=adding cannot be made as large as 11,000 .*units=9 comes nearest"
-    with refuses(message):
-        comparison.equal(starts, count, 11_000)
-    with refuses("trellis of --task=adding: .* as small as 9 parameters"):
-        comparison.equal(starts, count, 9)
-
-
-def test_a_preset_of_another_layer_is_refused():
-    with refuses(
-        "--preset must have the layer 'trellis' or 'equilibrium'.*small_lstm",
-    ):
-        comparison.starting_config(SETTINGS._replace(preset="small_lstm"), "ptb", "gru")
-
-
 def test_a_layer_beside_a_trellis_network_has_what_was_changed_of_its_preset():
     preset = configs.load("permuted_mnist", "small")
     changed = search.apply(preset, {"data.batch_size": 7, "model.output_dropout": 0.3})
@@ -301,10 +282,7 @@ def planned(own_settings, monkeypatch):
 
 
 def test_all_models_run_with_one_seed_before_the_next(pictures, planned, tmp_path):
-    path, settings = (
-        epath.Path(tmp_path / "c"),
-        SETTINGS._replace(given=GIVEN, parameters=679),
-    )
+    path, settings = epath.Path(tmp_path / "c"), SIZED
     comparison.compare(path, settings)
     assert planned == [
         "adding/trellis/0",
@@ -338,9 +316,7 @@ def test_a_run_of_another_process_is_left_to_it_and_waited_for(
             other.close()
 
         monkeypatch.setattr(comparison.time, "sleep", finish)
-        _, status = comparison.compare(
-            path, SETTINGS._replace(given=GIVEN, parameters=679)
-        )
+        _, status = comparison.compare(path, SIZED)
     assert planned == ["adding/trellis/0", "adding/trellis/1", "adding/gru/1"]
     assert status == 0 and "other processes train 1 runs; waiting" in (
         capsys.readouterr().out
@@ -361,7 +337,7 @@ def test_a_run_whose_comparison_is_gone_is_waited_for(
             orphan.close()
 
         monkeypatch.setattr(comparison.time, "sleep", finish)
-        comparison.compare(path, SETTINGS._replace(given=GIVEN, parameters=679))
+        comparison.compare(path, SIZED)
     assert "adding/trellis/0" not in planned and len(planned) == 3
     assert f"process {os.getpid()} is at work in {folder}" in capsys.readouterr().out
 
@@ -383,10 +359,7 @@ def test_a_run_whose_comparison_is_gone_is_waited_for(
 def test_another_comparison_in_the_folder_is_refused(
     planned, tmp_path, changed, message
 ):
-    path, settings = (
-        epath.Path(tmp_path),
-        SETTINGS._replace(given=GIVEN, parameters=679),
-    )
+    path, settings = epath.Path(tmp_path), SIZED
     comparison.compare(path, settings)
     planned.clear()
     with pytest.raises(WorkdirError, match=message):
@@ -397,7 +370,7 @@ def test_another_comparison_in_the_folder_is_refused(
 def test_a_comparison_of_an_earlier_release_goes_on(planned, tmp_path):
     """Its files have values that nothing reads, in the plan and beside the runs."""
     path = epath.Path(tmp_path)
-    settings = SETTINGS._replace(given=GIVEN, parameters=679)
+    settings = SIZED
     comparison.compare(path, settings)
     plan = read_json(path / "adding" / "plan.json")
     for config in (
@@ -432,10 +405,7 @@ def test_the_seconds_of_a_step_are_those_of_its_stage(steps, took):
 
 
 def test_a_damaged_plan_is_told(planned, tmp_path):
-    path, settings = (
-        epath.Path(tmp_path),
-        SETTINGS._replace(given=GIVEN, parameters=679),
-    )
+    path, settings = epath.Path(tmp_path), SIZED
     comparison.compare(path, settings)
     plan = json.loads((path / "adding/plan.json").read_text())
     del plan["checksum"], plan["models"]["gru"]["config"]
@@ -449,10 +419,7 @@ def test_a_damaged_plan_is_told(planned, tmp_path):
 def test_a_run_that_fails_ends_the_comparison_and_one_that_diverges_does_not(
     planned, tmp_path, monkeypatch
 ):
-    path, settings = (
-        epath.Path(tmp_path),
-        SETTINGS._replace(given=GIVEN, parameters=679),
-    )
+    path, settings = epath.Path(tmp_path), SIZED
     monkeypatch.setattr(comparison, "_train", lambda *_: 3)
     plans, status = comparison.compare(path, settings)
     assert status == 3
@@ -478,7 +445,7 @@ def test_each_model_is_tuned_by_as_many_trials(planned, tmp_path, monkeypatch):
     monkeypatch.setattr(study, "best", best)
     monkeypatch.setattr(study, "ended", lambda place, trials: False)
     path = epath.Path(tmp_path)
-    settings = SETTINGS._replace(given=GIVEN, parameters=679, trials=4)
+    settings = SIZED._replace(trials=4)
     plan = comparison.compare(path, settings)[0]["adding"]
     assert tuned == [("trellis", 679, 1.0, 4), ("gru", 679, 1.0, 4)]
     assert plan["gru"].config.optimizer.learning_rate == 0.123

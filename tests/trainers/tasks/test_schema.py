@@ -58,125 +58,92 @@ NO_CYCLE = st.just(()) | BAD_NUMBERS | st.tuples(HUGE) | st.integers() | NO_NUMB
 FALLING = st.sampled_from([(1, 1), (3, 2), (1, 5, 4)])
 NO_NAME = NO_TEXT | st.sampled_from(["", "none", "Adam", "sgd ", "adam\n"])
 
+# Fields that take the same.
+NAMES = """
+    task corpus.form corpus.order data.history data.lengths data.tokens model.layer
+    model.gate model.head model.dtype model.variant model.auxiliary_from
+    model.embeddings_initializer.class_name model.tensorized.cell data.answer data.split
+    optimizer.name
+""".split()
+TEXTS = """
+    preset data.normal data.channels data.id data.time data.label data.split_column
+""".split()
+SWITCHES = """
+    corpus.unknown evaluation.test model.inject_groups model.weight_normalization
+    model.unit_forget_bias model.tensorized.memory_convolution
+    model.tensorized.channel_normalization schedule.average training.jit_compile
+""".split()
+COUNTS = """
+    data.batch_size data.window data.steps data.train data.test evaluation.batch_size
+    evaluation.exact_batch_size evaluation.exact_chunk model.units model.depth
+    model.layers model.kernel_size model.groups model.inject_every model.auxiliary_every
+    model.equilibrium.max_iterations model.tensorized.size model.transformer.heads
+    model.transformer.context model.mixture.experts data.ahead training.epochs
+    training.log_every_steps training.checkpoint_every_steps
+""".split()
+COUNTS_OR_NONE = """
+    model.output_units model.embedding_units data.hop schedule.patience
+    schedule.average_after schedule.stop_after
+""".split()
+FROM_ZERO = """
+    model.initial_deviation model.auxiliary_weight model.activation_weight
+    model.temporal_weight optimizer.weight_decay schedule.minimum
+""".split()
+RATES = """
+    model.embedding_dropout model.dropout model.recurrent_dropout model.weight_dropout
+    model.output_dropout model.mixture.latent_dropout model.mixture.epsilon
+    data.tolerance training.label_smoothing
+""".split()
 # For each field what it does not take.
 BAD = {
-    "task": NO_NAME,
-    "preset": NO_TEXT,
+    **dict.fromkeys(NAMES, NO_NAME),
+    **dict.fromkeys(TEXTS, NO_TEXT),
+    **dict.fromkeys(SWITCHES, NO_SWITCH),
+    **dict.fromkeys(COUNTS, NO_COUNT),
+    **dict.fromkeys(COUNTS_OR_NONE, NO_COUNT_NOR_NONE),
+    **dict.fromkeys(FROM_ZERO, NOT_FROM_ZERO),
+    **dict.fromkeys(RATES, NO_RATE),
     "seed": st.integers(max_value=-1) | st.integers(min_value=2**32) | NO_INTEGER,
-    "corpus.form": NO_NAME,
-    "corpus.order": NO_NAME,
-    "corpus.unknown": NO_SWITCH,
-    "data.batch_size": NO_COUNT,
-    "data.window": NO_COUNT,
-    "data.horizon": st.integers(max_value=-1) | HUGE | NO_INTEGER,
-    "data.history": NO_NAME,
-    "data.lengths": NO_NAME,
-    "data.tokens": NO_NAME,
     "data.vocabulary_size": st.integers(max_value=255) | NO_COUNT_NOR_NONE,
-    "data.steps": NO_COUNT,
     "data.digits": st.integers(min_value=19) | NO_COUNT,
     "data.symbols": st.integers(min_value=41) | NO_COUNT,
     "data.kinds": st.integers(max_value=1) | st.integers(min_value=258) | NO_INTEGER,
-    "data.train": NO_COUNT,
-    "data.validation": st.integers(max_value=-1) | HUGE | NO_INTEGER,
-    "data.test": NO_COUNT,
-    "evaluation.batch_size": NO_COUNT,
-    "evaluation.test": NO_SWITCH,
-    "evaluation.exact_batch_size": NO_COUNT,
-    "evaluation.exact_chunk": NO_COUNT,
-    "model.layer": NO_NAME,
-    "model.gate": NO_NAME,
-    "model.head": NO_NAME,
-    "model.units": NO_COUNT,
-    "model.depth": NO_COUNT,
-    "model.dtype": NO_NAME,
     "model.layer_dropout": NO_RATE_NOR_NONE,
-    "model.variant": NO_NAME,
-    "model.layers": NO_COUNT,
-    "model.output_units": NO_COUNT_NOR_NONE,
-    "model.embedding_units": NO_COUNT_NOR_NONE,
-    "model.kernel_size": NO_COUNT,
     "model.dilation_rate": NO_CYCLE,
-    "model.groups": NO_COUNT,
-    "model.inject_groups": NO_SWITCH,
-    "model.inject_every": NO_COUNT,
-    "model.weight_normalization": NO_SWITCH,
-    "model.unit_forget_bias": NO_SWITCH,
-    "model.initial_deviation": NOT_FROM_ZERO,
-    "model.embedding_dropout": NO_RATE,
-    "model.dropout": NO_RATE,
-    "model.recurrent_dropout": NO_RATE,
-    "model.weight_dropout": NO_RATE,
-    "model.output_dropout": NO_RATE,
-    "model.auxiliary_every": NO_COUNT,
-    "model.auxiliary_from": NO_NAME,
-    "model.auxiliary_weight": NOT_FROM_ZERO,
-    "model.activation_weight": NOT_FROM_ZERO,
-    "model.temporal_weight": NOT_FROM_ZERO,
-    "model.untrained_input_id": (
-        HUGE | st.integers(max_value=-(2**31)) | st.booleans() | st.floats() | OTHERS
-    ),
-    "model.embeddings_initializer.class_name": NO_NAME,
-    "model.embeddings_initializer.config.minval": INFINITE | NO_NUMBER,
-    "model.embeddings_initializer.config.maxval": INFINITE | NO_NUMBER,
-    "model.equilibrium.tolerance": NOT_ABOVE_ZERO,
-    "model.equilibrium.max_iterations": NO_COUNT,
-    "model.tensorized.size": NO_COUNT,
+    "model.untrained_input_id": HUGE
+    | st.integers(max_value=-(2**31))
+    | st.booleans()
+    | st.floats()
+    | OTHERS,
     "model.tensorized.rank": st.integers(max_value=1)
     | st.integers(min_value=5)
     | NO_INTEGER,
     "model.tensorized.kernel_size": st.integers(max_value=1) | HUGE | NO_INTEGER,
-    "model.tensorized.memory_convolution": NO_SWITCH,
-    "model.tensorized.channel_normalization": NO_SWITCH,
-    "model.tensorized.cell": NO_NAME,
-    "model.tensorized.forget_bias": INFINITE | NO_NUMBER,
-    "model.transformer.heads": NO_COUNT,
-    "model.transformer.context": NO_COUNT,
-    "model.mixture.experts": NO_COUNT,
-    "model.mixture.latent_dropout": NO_RATE,
-    "model.mixture.epsilon": NO_RATE,
     "model.adaptive.cutoffs": FALLING | NO_CYCLE,
-    "data.hop": NO_COUNT_NOR_NONE,
     "data.fold": st.integers(max_value=-1) | st.integers(min_value=5) | OTHERS,
-    "data.normal": NO_TEXT,
-    "data.ahead": NO_COUNT,
-    "data.channels": NO_TEXT,
-    "data.id": NO_TEXT,
-    "data.time": NO_TEXT,
-    "data.label": NO_TEXT,
-    "data.answer": NO_NAME,
-    "data.split": NO_NAME,
-    "data.split_column": NO_TEXT,
-    "data.validation_share": st.just(0) | NO_RATE,
-    "data.test_share": st.just(0) | NO_RATE,
-    "data.tolerance": NO_RATE,
-    "optimizer.name": NO_NAME,
-    "optimizer.learning_rate": NOT_ABOVE_ZERO,
-    "optimizer.clip_norm": NOT_ABOVE_ZERO,
-    "optimizer.weight_decay": NOT_FROM_ZERO,
-    "schedule.factor": st.just(0) | NO_RATE,
-    "schedule.patience": NO_COUNT_NOR_NONE,
-    "schedule.minimum": NOT_FROM_ZERO,
     "schedule.epochs": FALLING
     | BAD_NUMBERS
     | st.tuples(HUGE)
     | st.integers()
     | NO_NUMBER,
-    "schedule.average": NO_SWITCH,
-    "schedule.average_after": NO_COUNT_NOR_NONE,
-    "schedule.stop_after": NO_COUNT_NOR_NONE,
     "schedule.stop_at": st.sampled_from([0, -0.5, 1.5, True, "1", float("nan")]),
-    "training.epochs": NO_COUNT,
-    "training.log_every_steps": NO_COUNT,
-    "training.checkpoint_every_steps": NO_COUNT,
-    "training.steps": st.integers(max_value=-1) | HUGE | NO_INTEGER,
-    "training.jit_compile": NO_SWITCH,
-    "training.label_smoothing": NO_RATE,
     "training.depths": BAD_NUMBERS
     | st.tuples(HUGE)
     | st.tuples(st.just(0))
     | st.integers()
     | NO_NUMBER,
+    "data.horizon": st.integers(max_value=-1) | HUGE | NO_INTEGER,
+    "data.validation": st.integers(max_value=-1) | HUGE | NO_INTEGER,
+    "training.steps": st.integers(max_value=-1) | HUGE | NO_INTEGER,
+    "model.embeddings_initializer.config.minval": INFINITE | NO_NUMBER,
+    "model.embeddings_initializer.config.maxval": INFINITE | NO_NUMBER,
+    "model.tensorized.forget_bias": INFINITE | NO_NUMBER,
+    "model.equilibrium.tolerance": NOT_ABOVE_ZERO,
+    "optimizer.learning_rate": NOT_ABOVE_ZERO,
+    "optimizer.clip_norm": NOT_ABOVE_ZERO,
+    "data.validation_share": st.just(0) | NO_RATE,
+    "data.test_share": st.just(0) | NO_RATE,
+    "schedule.factor": st.just(0) | NO_RATE,
 }
 
 
