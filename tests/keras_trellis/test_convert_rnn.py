@@ -183,10 +183,8 @@ def test_each_output_is_the_rnn_on_its_last_steps(drawn, steps, valid, carried, 
 def test_a_higher_stack_compiles_and_goes_on_from_batch_to_batch():
     layers = stack("SimpleRNN", 5, units=2)
     layer = convert.layer_from_rnn(layers, 3)
-    x, initial = (
-        np.random.default_rng(1).normal(size=(2, 7, P)),
-        [[np.ones((2, 2))]] * 5,
-    )
+    x = np.random.default_rng(1).normal(size=(2, 7, P))
+    initial = [[np.ones((2, 2))]] * 5
     expected = truncated(layers, x, 3, initial)
     state = side_by_side(initial)
     compiled = tf.function(lambda x: layer(x, initial_state=state), jit_compile=True)

@@ -80,10 +80,8 @@ def runs(layer, *, every, discard, masked, state):
 
 def assert_same(got, expected, tolerance):
     for one, other in zip(tf.nest.flatten(got), tf.nest.flatten(expected), strict=True):
-        one, other = (
-            tf.cast(one, tf.float32).numpy(),
-            tf.cast(other, tf.float32).numpy(),
-        )
+        one = tf.cast(one, tf.float32).numpy()
+        other = tf.cast(other, tf.float32).numpy()
         scale = max(1.0, np.abs(other).max(initial=0.0))
         assert_allclose(one, other, rtol=0, atol=tolerance * scale)
 

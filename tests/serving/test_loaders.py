@@ -91,10 +91,8 @@ def classifier_requests(name):
     if name == "images":
         requests = {"images": random.integers(0, 256, [3, 2, 3, 2], np.uint8)}
     else:
-        sequences, lengths = (
-            random.normal(size=[3, 5, 2]).astype("float32"),
-            np.array([5, 1, 3]),
-        )
+        sequences = random.normal(size=[3, 5, 2]).astype("float32")
+        lengths = np.array([5, 1, 3])
         sequences[np.arange(5) >= lengths[:, None]] = np.nan  # padding
         requests = {"sequences": sequences, "lengths": lengths}
     return {"serving_default": requests, "serve": requests}
@@ -314,10 +312,8 @@ def told(printed):
 def expected_of_text(name, model, text, row, length):
     """What the C program shall print of a text."""
     asked = functools.partial(answer, name, model)
-    described, scored = (
-        asked("serving_default", {"text": text}),
-        asked("score_v2", {"text": text}),
-    )
+    described = asked("serving_default", {"text": text})
+    scored = asked("score_v2", {"text": text})
     tokens = zip(described["next_tokens"], described["next_probabilities"], strict=True)
     prompt = asked("tokenize", {"text": b"\n" + text})
     steps, ids = [], [*prompt["ids"]]

@@ -82,10 +82,8 @@ def run(*arguments, status=0):
 
 def text_of(served, prompt_ids, sampling):
     """What the model writes in one call, without a server."""
-    ids, rows = (
-        np.array([prompt_ids], np.int32),
-        {"lengths": np.int32([len(prompt_ids)])},
-    )
+    ids = np.array([prompt_ids], np.int32)
+    rows = {"lengths": np.int32([len(prompt_ids)])}
     none = served.predict("prefill_v2", {"ids": ids, "lengths": np.int32([0])})
     cache = {name: value for name, value in none.items() if name.startswith("cache_")}
     settings = {

@@ -360,10 +360,8 @@ PIXELS = (
 
 def pixel_state_dict(channels=1):
     """As the released `TrellisNetModel` for pixels names its parameters."""
-    random, arrays = (
-        np.random.default_rng(3),
-        {"linear.weight": (10, 10), "linear.bias": (10,)},
-    )
+    random = np.random.default_rng(3)
+    arrays = {"linear.weight": (10, 10), "linear.bias": (10,)}
     units = 12
     for name, inputs in (("weight1", channels), ("weight2", units)):
         arrays[f"network.0.module.full_conv.{name}_g"] = (4 * units, 1, 1)

@@ -171,10 +171,8 @@ def test_a_damaged_record_of_the_data_is_named(
     trained, folder, call, tmp_path, damage, problem
 ):
     workdir, _ = trained
-    file, place = (
-        workdir / "data.json",
-        (f"--workdir={workdir}", f"--data_dir={folder}"),
-    )
+    file = workdir / "data.json"
+    place = (f"--workdir={workdir}", f"--data_dir={folder}")
     whole = file.read_text()
     export = (f"--workdir={workdir}", f"--output={tmp_path}/served")
     try:

@@ -76,19 +76,6 @@ def test_clusters_without_targets_are_not_read(jit_compile):
     assert np.all(of_table[5:] == 0) and np.all(of_table[:5] != 0)
 
 
-@pytest.mark.parametrize("policy", ["mixed_bfloat16", "mixed_float16"])
-def test_softmax_in_float32_under_mixed_precision(policy):
-    head = make(dtype=policy)
-    features = tf.cast(30 * draw(6, E), head.compute_dtype)
-    log_probs = head.log_probs(features, TABLE)
-    assert log_probs.dtype == tf.float32
-    assert_allclose(np.exp(log_probs).sum(-1), 1, atol=1e-6)
-    targets = np.arange(0, V, 2)
-    nll = head.nll(features, targets, TABLE)
-    assert nll.dtype == tf.float32
-    assert_allclose(nll, nll_of(np.asarray(log_probs), targets), rtol=1e-5)
-
-
 @pytest.mark.parametrize(
     "cutoffs", [(), (0, 3), (3, 3), (5, 3), (2.5,), 7, "ab"], ids=str
 )

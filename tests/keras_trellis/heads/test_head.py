@@ -58,6 +58,22 @@ def test_gradients_of_the_nll_are_those_of_the_distribution(head):
         assert_allclose(tf.convert_to_tensor(one), other, atol=1e-12)
 
 
+@pytest.mark.parametrize("policy", ["mixed_bfloat16", "mixed_float16"])
+@pytest.mark.parametrize("name", HEADS)
+def test_softmax_in_float32_under_mixed_precision(name, policy):
+    """The product is in half precision, the softmax is not: its sum is 1 to float32's precision."""
+    head, table = HEADS[name](dtype=policy), draw(V, E, seed=20)
+    head.build((None, None, E), (V, E))
+    features = tf.cast(30 * draw(6, E), head.compute_dtype)
+    log_probs, targets = head.log_probs(features, table), np.arange(6)
+    nll = head.nll(features, targets, table)
+    assert (
+        log_probs.dtype == nll.dtype == head.logits(features, table).dtype == "float32"
+    )
+    assert_allclose(np.exp(log_probs).sum(-1), 1, atol=1e-6)
+    assert_allclose(nll, -np.asarray(log_probs)[targets, targets], rtol=1e-5)
+
+
 @keras.saving.register_keras_serializable("tests")
 class Uniform(heads.Head):
     """A head without logits or an nll of its own."""

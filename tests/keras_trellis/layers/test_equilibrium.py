@@ -215,10 +215,8 @@ def test_an_output_depends_on_all_steps_before_it():
 
 
 def test_more_iterations_come_nearer():
-    x, mask = (
-        draw_inputs(),
-        tf.constant([[False, True] * 3 + [True], [True] * 5 + [False] * 2]),
-    )
+    x = draw_inputs()
+    mask = tf.constant([[False, True] * 3 + [True], [True] * 5 + [False] * 2])
     exact, *_ = make().propagate(x, mask=mask)
     before = None
     for bound in (3, 9, 27):

@@ -249,10 +249,8 @@ def test_a_call_returns_what_propagate_does(masked):
     call = dict(initial_state=state, mask=mask, auxiliary_every=2, discard=2)
     outputs, states, auxiliary = layer.propagate(x, **call)
     if masked:
-        outputs, auxiliary = (
-            outputs * mask[:, 2:, None],
-            auxiliary * mask[:, None, 2:, None],
-        )
+        outputs = outputs * mask[:, 2:, None]
+        auxiliary = auxiliary * mask[:, None, 2:, None]
     assert_close(layer(x, **call), (outputs, *states, auxiliary))
     alone = make(output_units=4, zero_output_for_mask=masked)
     assert_close(alone(x, **call), (outputs, auxiliary))
@@ -326,10 +324,8 @@ def test_a_call_refuses_what_the_layer_cannot_return(arguments, call, message):
 def test_the_last_output_alone_has_the_gradient_that_it_has_among_all(
     masked, go_backwards
 ):
-    x, state = (
-        tf.constant(draw_inputs(steps=12)),
-        [*map(tf.constant, draw_state("lstm"))],
-    )
+    x = tf.constant(draw_inputs(steps=12))
+    state = [*map(tf.constant, draw_state("lstm"))]
     mask = np.arange(12) % 5 != 4 if masked else None
     mask = mask if mask is None else np.stack([mask, mask[::-1]])
 
@@ -427,10 +423,8 @@ def test_the_number_of_variables_does_not_depend_on_depth(
     kernel_size, weight_normalization
 ):
     arguments = dict(kernel_size=kernel_size, weight_normalization=weight_normalization)
-    shallow, deep = (
-        make(depth=1, **arguments),
-        make(depth=9, dilation_rate=(1, 2), **arguments),
-    )
+    shallow = make(depth=1, **arguments)
+    deep = make(depth=9, dilation_rate=(1, 2), **arguments)
     expected = {
         "kernel": (kernel_size, P, 4 * UNITS),
         "recurrent_kernel": (kernel_size, UNITS, 4 * UNITS),

@@ -319,10 +319,8 @@ def test_a_padded_row_equals_the_row_alone(lengths, left):
     assert_allclose(by_state, nll, atol=1e-12)
     assert np.all(np.asarray(nll)[~mask] == 0)
     for row in filter(lambda row: mask[row].any(), range(B)):
-        alone_ids, alone_targets = (
-            IDS[row, mask[row]][None],
-            TARGETS[row, mask[row]][None],
-        )
+        alone_ids = IDS[row, mask[row]][None]
+        alone_targets = TARGETS[row, mask[row]][None]
         expected = nll_of(model(alone_ids), alone_targets)[0]
         assert_allclose(np.asarray(nll)[row, mask[row]], expected, atol=1e-12)
         last = log_softmax(model(alone_ids))[0, -1]

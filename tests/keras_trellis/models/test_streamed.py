@@ -169,10 +169,8 @@ def test_a_model_of_another_kind_is_refused(make, message):
 @pytest.fixture(scope="module")
 def strided():
     """Two inputs, two outputs, stride 2."""
-    one, other = (
-        keras.Input((None, 4), name="a"),
-        keras.Input((None,), name="b", dtype="int32"),
-    )
+    one = keras.Input((None, 4), name="a")
+    other = keras.Input((None,), name="b", dtype="int32")
     joined = layers.Concatenate()([one, layers.Embedding(5, 2)(other)])
     steps = layers.Conv1D(3, 4, strides=2, padding="causal", name="conv")(joined)
     answer = layers.LSTM(3, name="lstm")(steps)
@@ -347,10 +345,8 @@ def test_a_layer_that_is_called_twice_keeps_two_caches():
 
 
 def test_masks_that_layers_make_or_that_are_inputs():
-    ids, valid = (
-        keras.Input((None,), name="ids"),
-        keras.Input((None,), dtype="bool", name="valid"),
-    )
+    ids = keras.Input((None,), name="ids")
+    valid = keras.Input((None,), dtype="bool", name="valid")
     embedded = layers.Embedding(5, 4, mask_zero=True)(ids)
     joined = layers.Concatenate()([embedded, layers.Masking()(embedded)])
     nested = keras.Sequential([keras.Input((None, 8)), layers.LSTM(4, **ALL)])

@@ -125,16 +125,6 @@ def test_the_outputs_are_those_of_the_published_equations():
     assert_allclose(layer(x), expected, atol=1e-6)
 
 
-@pytest.mark.parametrize("make", [tcn, transformer, projected])
-def test_a_saved_model_is_loaded(make, tmp_path):
-    entry = registry._sequence_layer(make)
-    model = entry.as_model(entry.built("float32"))
-    model.save(tmp_path / "model.keras")
-    x = np.random.default_rng(0).normal(size=(2, 6, 3)).astype("float32")
-    loaded = keras.models.load_model(tmp_path / "model.keras")
-    assert_array_equal(loaded(x), model(x))
-
-
 @pytest.mark.parametrize("make", [tcn, transformer])
 def test_an_exported_cache_is_the_cache(make):
     """A server sends it as plain tensors, without those that have no element."""

@@ -5,19 +5,16 @@ import numpy as np
 from numpy.testing import assert_allclose, assert_array_equal
 
 from keras_trellis import RecurrentLayer
+from tests.numpy_reference import sigmoid
 from trainers.baselines.grid_lstm import GridLSTMCell
 
 B, T, P, UNITS, DEPTH = 2, 4, 3, 2, 3
 
 
-def sig(values):
-    return 1 / (1 + np.exp(-values))
-
-
 def lstm(both, memory, kernel, bias):
     i, f, a, o = np.split(both @ kernel + bias, 4, -1)
-    memory = sig(f) * memory + sig(i) * np.tanh(a)
-    return np.tanh(sig(o) * memory), memory
+    memory = sigmoid(f) * memory + sigmoid(i) * np.tanh(a)
+    return np.tanh(sigmoid(o) * memory), memory
 
 
 def grid(w, x):

@@ -152,14 +152,6 @@ def _assert_told_in_time(prepared_dir, message):
         assert way_out in str(caught.value)
 
 
-def test_missing_files(tmp_path):
-    with refuses("a folder of .*--data_dir=.*missing, which is no folder"):
-        penn_treebank.published_files(tmp_path / "missing")
-    (tmp_path / "ptb.train.txt").write_bytes(b"")
-    with refuses("a folder of .*which lacks ptb.valid.txt, ptb.test.txt"):
-        penn_treebank.published_files(tmp_path)
-
-
 def test_other_text_under_the_published_names(tmp_path):
     for name, content in TEXTS.items():
         (tmp_path / name).write_bytes(content)

@@ -57,9 +57,7 @@ def test_the_order_of_steps_is_drawn_from_the_seed_once(folder):
 
 
 def test_the_checksums_tell_what_has_been_set_aside(folder):
-    first, other = (
-        load("seq_mnist", folder).checksums(),
-        load("seq_mnist", folder, 3).checksums(),
-    )
+    first = load("seq_mnist", folder).checksums()
+    other = load("seq_mnist", folder, 3).checksums()
     assert load("permuted_mnist", folder).checksums() == first
     assert first["test"] == other["test"] and first["validation"] != other["validation"]

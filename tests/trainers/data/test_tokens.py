@@ -92,10 +92,8 @@ def in_graph(task):
 
 @pytest.fixture(scope="module")
 def tokenizers(tmp_path_factory):
-    tokens, folder = (
-        ["<eos>", "<unk>", "the", "N"],
-        tmp_path_factory.mktemp("vocabularies"),
-    )
+    tokens = ["<eos>", "<unk>", "the", "N"]
+    folder = tmp_path_factory.mktemp("vocabularies")
     made = {}
     for task in TASKS:
         (folder / task).mkdir()

@@ -110,15 +110,11 @@ def recalled(cache, nll, features, targets):
 @settings(max_examples=60)
 def test_continuous_cache(size, theta, weight, lengths, seed):
     """In chunks of any lengths."""
-    cache, random, steps = (
-        ContinuousCache(size, theta, weight),
-        np.random.default_rng(seed),
-        0,
-    )
-    features, nll = (
-        random.normal(size=(sum(lengths), 3)),
-        random.exponential(size=sum(lengths)),
-    )
+    cache = ContinuousCache(size, theta, weight)
+    random = np.random.default_rng(seed)
+    steps = 0
+    features = random.normal(size=(sum(lengths), 3))
+    nll = random.exponential(size=sum(lengths))
     targets = random.integers(0, 4, sum(lengths)).astype(np.int32)
     memory = adaptation.Recent(
         tf.zeros([size, 3], "float64"), tf.zeros([size], "int32"), 0
@@ -159,10 +155,8 @@ def gradients_of(model):
 
 def dynamic_evaluation(model, train, ids, dynamic):
     """The equations of `DynamicEvaluation`; returns nll [N - 1] and features [N - 1, E]."""
-    trained, streams = (
-        [w.numpy() for w in model.trainable_weights],
-        train.reshape(8, 50),
-    )
+    trained = [w.numpy() for w in model.trainable_weights]
+    streams = train.reshape(8, 50)
     state, squares, differentiated = model.get_initial_cache(8), [], gradients_of(model)
     for k in range(6):
         rows = tf.constant(streams[:, 5 * k : 5 * k + 6])

@@ -119,26 +119,6 @@ def test_symbol_that_only_evaluation_text_has(treebank, tmp_path):
     assert corpus.test[0] == corpus.vocabulary.unknown_id
 
 
-@pytest.mark.parametrize(
-    ("task", "options", "message"),
-    [
-        (
-            "ptb_char",
-            {"form": "mine"},
-            "`config.corpus.form` must be .*corpus.form='mine'",
-        ),
-        (
-            "wikitext103",
-            {"order": "size"},
-            "`config.corpus.order` must be .*corpus.order='size'",
-        ),
-    ],
-)
-def test_option_that_is_not_valid(task, options, message, tmp_path):
-    with refuses(message):
-        corpora.load(task, tmp_path, tmp_path, **options)
-
-
 def test_text(tmp_path):
     corpus = corpora.load("text", _write(tmp_path), tmp_path / "cache")
     assert corpus.vocabulary.tokens == ("a", "b", "<eos>", "c", "<unk>")
@@ -178,58 +158,6 @@ def test_default_cache_is_in_the_home_folder(tmp_path, monkeypatch):
     assert list((tmp_path / ".cache" / "keras_trellis" / "encoded").iterdir())
 
 
-@pytest.mark.parametrize(
-    ("task", "hint"),
-    [
-        ("ptd", "did you mean 'ptb'"),
-        ("pydocs", "did you mean 'pydoc'"),
-        ("txt", "did you mean 'text'"),
-        (None, "expected one of ptb, "),
-    ],
-)
-def test_unknown_task(task, hint):
-    with refuses(f"unknown task '{task}'; {hint}"):
-        corpora.load(task)
-
-
-def test_text_without_a_folder(tmp_path):
-    with refuses(
-        "must be a folder of train.txt, valid.*Received: no --data_dir",
-    ):
-        corpora.load("text", cache_dir=tmp_path)
-
-
-def test_text_folder_is_missing(tmp_path):
-    with refuses(
-        "folder of train.txt.*Received: --data_dir=.*no, which is no folder",
-    ):
-        corpora.load("text", tmp_path / "no", tmp_path)
-
-
-def test_text_file_is_missing(tmp_path):
-    (_write(tmp_path) / "valid.txt").unlink()
-    with refuses("a folder of .*Received: --data_dir=.*, which lacks valid.txt"):
-        corpora.load("text", tmp_path, tmp_path / "cache")
-
-
-@pytest.mark.parametrize("content", ["", "\n\n"])
-def test_training_text_is_empty(tmp_path, content):
-    _write(tmp_path, FILES | {"train.txt": content})
-    with refuses("train.txt holds no words"):
-        corpora.load("text", tmp_path, tmp_path / "cache")
-
-
-def test_text_is_not_utf8(tmp_path):
-    (_write(tmp_path) / "test.txt").write_bytes("déjà vu\n".encode("latin-1"))
-    with refuses("test.txt is not UTF-8.*0xe9 in line 1, at offset 1"):
-        corpora.load("text", tmp_path, tmp_path / "cache")
-
-
-def test_pydoc_takes_no_folder(tmp_path):
-    with refuses("no use for --task=pydoc.*Received: --data_dir="):
-        corpora.load("pydoc", tmp_path, tmp_path)
-
-
 def test_ptb_folder_is_checked_even_where_ids_are_cached(tmp_path):
     with refuses("a folder of ptb.train.txt.*is no folder"):
         corpora.load("ptb", tmp_path / "no", tmp_path)
@@ -258,10 +186,3 @@ def test_characters_of_the_users():
         "<eos>",
         "b",
     ]
-
-
-def test_ptb_without_network_is_told_with_ways_out(tmp_path):
-    with pytest.raises(
-        OSError, match="cannot be downloaded from https.*ptb.train.txt.*Ways out"
-    ):
-        corpora.load("ptb", None, tmp_path)

@@ -176,11 +176,9 @@ def test_trellisnet_may_end_with_a_window_of_one_token(model, ids):
 
 @pytest.mark.parametrize("model", ["tied", "adaptive"], indirect=True)
 def test_trellisnet_with_carried_history_goes_on_from_the_last_state(model, ids):
-    streams, state, total = (
-        ids[: 3 * 133].reshape(3, 133),
-        model.get_initial_state(3),
-        0.0,
-    )
+    streams = ids[: 3 * 133].reshape(3, 133)
+    state = model.get_initial_state(3)
+    total = 0.0
     for start in range(0, 132, 20):
         stop = min(start + 20, 132)
         nll, state = model.score(

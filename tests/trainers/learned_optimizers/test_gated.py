@@ -6,6 +6,7 @@ import pytest
 import tensorflow as tf
 from numpy.testing import assert_allclose
 
+from tests.numpy_reference import sigmoid
 from trainers.learned_optimizers import core
 
 STEPS, COORDINATES, UNITS = 4, 5, 3
@@ -13,10 +14,6 @@ RNG = np.random.default_rng(0)
 THETA = RNG.normal(size=COORDINATES)
 GRADIENTS = RNG.normal(size=(STEPS, COORDINATES)) * [1, 1e-3, 1e-6, 50, 0]
 LOSSES = np.array([2.3, 0.4, 1e-7, 30.0])
-
-
-def sigmoid(values):
-    return 1 / (1 + np.exp(-values))
 
 
 def preprocessed(values, p=10.0):
