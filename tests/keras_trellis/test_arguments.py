@@ -93,7 +93,7 @@ def test_every_class_names_itself(cls):
 
 
 @pytest.mark.parametrize(
-    ("call", "said"),
+    "call, said",
     [
         # Of the cell that the layer makes, of a class that it inherits from, and of another.
         (lambda: IHCLSTM(3, projectd=True), "IHCLSTM has .*Did you mean `projected`"),
@@ -274,7 +274,7 @@ def test_a_layer_takes_its_own_activations_alone(cls):
 
 
 @pytest.mark.parametrize(
-    ("cls", "variant"),
+    "cls, variant",
     [
         (cls, variant)
         for cls in SWAPPED
@@ -326,7 +326,7 @@ def test_only_a_layer_with_levels_to_choose_takes_what_chooses_them(cls):
 
 
 @pytest.mark.parametrize(
-    ("make", "former", "name", "value"),
+    "make, former, name, value",
     [
         (lambda **a: TensorizedLSTM(size=2, **a), "channels", "units", 3),
         (lambda **a: TensorizedLSTMCell(size=2, **a), "channels", "units", 3),

@@ -107,17 +107,6 @@ def test_basics(make, arguments, losses):
     assert len(layer.losses) == losses and layer.supports_masking
 
 
-@pytest.mark.parametrize("policy", ["mixed_bfloat16", "float64"])
-def test_output_follows_the_dtype_policy(make, policy):
-    layer = make(3, dtype=policy, return_state=True)
-    policy = keras.dtype_policies.get(policy)
-    for outputs in (layer(draw(3, 2, 4)), layer(keras.KerasTensor((3, 2, 4)))):
-        assert {keras.backend.standardize_dtype(each.dtype) for each in outputs} == {
-            policy.compute_dtype
-        }
-    assert {each.dtype for each in layer.weights} == {policy.variable_dtype}
-
-
 # LSTM
 
 

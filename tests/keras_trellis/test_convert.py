@@ -203,7 +203,7 @@ def test_classifier(normalized):
 
 
 @pytest.mark.parametrize(
-    ("changes", "message"),
+    "changes, message",
     [
         (
             {"linear.bias": np.zeros(5)},
@@ -223,7 +223,7 @@ def test_bad_classifier_arrays(changes, message):
 
 
 @pytest.mark.parametrize(
-    ("arrays", "read"),
+    "arrays, read",
     [
         (layer_arrays(), convert_layer),
         (model_arrays(), convert_model),

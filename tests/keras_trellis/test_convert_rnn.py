@@ -231,16 +231,6 @@ def test_the_past_taps_are_the_recurrent_kernels():
     assert_array_equal(kernel[2], layers[1].cell.kernel)
 
 
-def test_a_converted_layer_has_a_configuration():
-    layer = convert.layer_from_rnn(stack("LSTM", 2), STEPS)
-    x = np.random.default_rng(1).normal(size=(2, STEPS, P))
-    expected = layer.propagate(x)[0]
-    copy = TrellisLayer.from_config(layer.get_config())
-    copy.build((None, None, P))
-    copy.set_weights(layer.get_weights())
-    assert_array_equal(copy.propagate(x)[0], expected)
-
-
 class Derived(keras.layers.LSTM):
     """Might compute anything."""
 
@@ -285,7 +275,7 @@ def test_refused(said):
 
 
 @pytest.mark.parametrize(
-    ("arguments", "named"),
+    "arguments, named",
     [
         ({"dropout": 0.1, "recurrent_dropout": 0.2}, "dropout, recurrent_dropout"),
         ({"activity_regularizer": "l2"}, "activity_regularizer"),

@@ -1,11 +1,11 @@
 """XLA changes nothing: neither the caller's `jit_compile=True`, nor that of parts of our own."""
 
-import hypothesis
-import hypothesis.strategies as st
 import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+from hypothesis import HealthCheck, example, given, settings
+from hypothesis import strategies as st
 from numpy.testing import assert_allclose
 
 from keras_trellis import TrellisClassifier, TrellisLayer, TrellisLM
@@ -86,14 +86,14 @@ def assert_same(got, expected, tolerance):
         assert_allclose(one, other, rtol=0, atol=tolerance * scale)
 
 
-@hypothesis.settings(
+@settings(
     max_examples=2,
-    suppress_health_check=[hypothesis.HealthCheck.function_scoped_fixture],
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
-@hypothesis.given(drawn=layers(), known=st.booleans())
-@hypothesis.example(({"depth": 5, "return_sequences": False}, {}), True)
-@hypothesis.example(({"depth": 5, "return_sequences": True}, {"every": 2}), True)
-@hypothesis.example(
+@given(drawn=layers(), known=st.booleans())
+@example(({"depth": 5, "return_sequences": False}, {}), True)
+@example(({"depth": 5, "return_sequences": True}, {"every": 2}), True)
+@example(
     (
         {"depth": 9, "return_sequences": True, "recompute": True},
         {"every": 4, "state": True},

@@ -128,7 +128,7 @@ def test_ids_after_a_rows_end_are_not_read(words):
 
 
 @pytest.mark.parametrize(
-    ("name", "bad", "expected"),
+    "name, bad, expected",
     [
         ("ids", -1, "in [0, 12)"),
         ("ids", 12, "in [0, 12)"),

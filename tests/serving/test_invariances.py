@@ -169,20 +169,6 @@ def test_one_call_of_generate_is_two(of_a_layer):
         assert_same(cache_of(ended), cache_of(whole))
 
 
-def test_a_read_prompt_is_continued_as_an_unread_one(model):
-    settings = sampling(1, seed=3, max_length=6)
-    row = PROMPTS[2]
-    read = {
-        **ragged([row[-1:]]),
-        **settings,
-        **cache_of(model("prefill_v2", ragged([row[:-1]]))),
-    }
-    assert_same(
-        model("generate_v2", read),
-        model("generate_v2", {**ragged([row]), **settings, **model.no_text(1)}),
-    )
-
-
 def test_generation_ends_at_the_stop_symbol(model):
     rows = 6
     free = {
@@ -243,18 +229,6 @@ def test_words_that_the_vocabulary_lacks_are_counted_and_told(model, characters)
     answer = characters("score_v2", {"text": ["a é\n日"]})
     assert answer["unknown"] == 0
     assert answer["words"].tolist() == answer["tokens"].tolist()
-
-
-def test_greedy_generation_takes_the_most_probable(model):
-    request = {
-        **ragged([[3, 1]]),
-        **sampling(1, temperature=0, max_length=5),
-        **model.no_text(1),
-    }
-    row = [3, 1]
-    for token in model("generate_v2", request)["ids"][0]:
-        assert token == model("prefill_v2", ragged([row]))["log_probs"][0].argmax()
-        row.append(int(token))
 
 
 UNICODE = st.text(st.characters(exclude_categories=["Cs"]), max_size=30)

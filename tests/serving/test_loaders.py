@@ -380,7 +380,7 @@ def test_c_program_with_a_classifier(exports, requests, expected, c_programs):
 
 
 @pytest.mark.parametrize(
-    ("arguments", "message"),
+    "arguments, message",
     [
         (["/nowhere", "1", "a"], "/nowhere"),
         (["{}", "0", "a"], "LENGTH must be a number of at least 1. Received: 0"),

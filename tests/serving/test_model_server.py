@@ -87,7 +87,7 @@ def test_several_inputs_and_outputs_have_names(post):
 
 
 @pytest.mark.parametrize(
-    ("body", "path", "status", "expected"),
+    "body, path, status, expected",
     [
         (
             {"instances": [[1, 2]]},

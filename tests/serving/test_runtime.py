@@ -264,7 +264,7 @@ GOOD = {"ids": [[3, 1], [2, 0]], "lengths": [2, 1], "max_length": 3, "seed": 0}
 
 
 @pytest.mark.parametrize(
-    ("name", "bad", "expected"),
+    "name, bad, expected",
     [
         ("ids", [[3, 12], [2, 0]], r"`ids` must be in \[0, 12\), the vocabulary.*12"),
         ("ids", [[3, -1], [2, 0]], "`ids` must be .*-1"),
@@ -403,7 +403,7 @@ def refusal(export, version, change, message):
 
 
 @pytest.mark.parametrize(
-    ("break_it", "message"),
+    "break_it, message",
     [
         (lambda v: (v / "manifest.json").unlink(), "must be the folder of an export"),
         (lambda v: (v / "manifest.json").write_text("{"), "manifest.json is damaged"),
@@ -478,7 +478,7 @@ def with_cache(change):
 
 
 @pytest.mark.parametrize(
-    ("forge", "message"),
+    "forge, message",
     [
         (with_runtime(vocabulary_size=10), "size of the vocabulary, 9. Received: 10"),
         (with_runtime(files=[]), "`manifest.runtime.files` must list chunk.onnx"),

@@ -301,7 +301,7 @@ def refused(server, path, body, status=400):
     return error
 
 
-@pytest.mark.parametrize(("bad", "param", "message"), BAD)
+@pytest.mark.parametrize("bad, param, message", BAD)
 def test_a_bad_request_is_one_sentence(server, bad, param, message):
     body = json.dumps({"model": "tied", "prompt": "a", **bad}).encode()
     error = refused(server, "/v1/completions", body)
@@ -312,7 +312,7 @@ def test_a_bad_request_is_one_sentence(server, bad, param, message):
 
 
 @pytest.mark.parametrize(
-    ("path", "body", "status", "message"),
+    "path, body, status, message",
     [
         ("/v1/completions", b"{", 400, "the request must be JSON"),
         ("/v1/completions", b"\xff\xfe{}", 400, ""),

@@ -281,7 +281,7 @@ def test_a_corpus_without_a_score_has_a_status(model, tmp_path, capsys):
 
 
 @pytest.mark.parametrize(
-    ("most", "status"),
+    "most, status",
     [((), 2), (("--max_failures=24.9%",), 2), (("--max_failures=25%",), 0)]
     + [(("--max_failures=0",), 2), (("--max_failures=1",), 0)],
     ids=str,

@@ -316,7 +316,7 @@ def test_the_command_tells_what_may_come_next(served, flag, capsys):
 
 
 @pytest.mark.parametrize(
-    ("mode", "prompt", "told"),
+    "mode, prompt, told",
     [
         (
             "score",
@@ -353,7 +353,7 @@ def test_the_unknown_word_is_written_where_it_is_allowed(flag, capsys):
 
 
 @pytest.mark.parametrize(
-    ("arguments", "message"),
+    "arguments, message",
     [
         (
             ["--mode=next", "--allow_unknown"],

@@ -37,7 +37,7 @@ def test_a_port_in_use_is_told_before_the_model_loads(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("terminal", "browser", "opens"),
+    "terminal, browser, opens",
     [
         (True, webbrowser.BackgroundBrowser("firefox"), True),
         (True, webbrowser.GenericBrowser("lynx"), False),  # it would take the terminal

@@ -138,7 +138,7 @@ DEEP = b"[" * 100_000
 
 
 @pytest.mark.parametrize(
-    ("answer", "message"),
+    "answer, message",
     [
         (http_of(DEEP), "malformed answer of liar on"),
         (
@@ -241,7 +241,7 @@ def model_at(protocol, address):
 
 
 @pytest.mark.parametrize(
-    ("changed", "message"),
+    "changed, message",
     [
         (
             {"count": np.int32([3])},
@@ -268,7 +268,7 @@ def test_numbers_that_cannot_be(protocol, changed, message):
 
 
 @pytest.mark.parametrize(
-    ("changed", "message"),
+    "changed, message",
     [
         ({"count": "[true]"}, "`count` is no int32: it has values of bool"),
         # 2 in 32 bits
@@ -463,7 +463,7 @@ PART = b'data: {"choices": [{"printed": "a"}]}\n\n'
 
 
 @pytest.mark.parametrize(
-    ("mode", "body", "message"),
+    "mode, body, message",
     [
         ("score", b"[]", "it is no JSON object"),
         ("score", b"<html>", "malformed answer"),

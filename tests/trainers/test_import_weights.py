@@ -140,7 +140,7 @@ SPLIT = {
 
 
 @pytest.mark.parametrize(
-    ("task", "arrays", "cutoffs", "others"),
+    "task, arrays, cutoffs, others",
     [
         ("text", state_dict(), None, OTHERS),
         ("text", state_dict(normalized=True), None, OTHERS),
@@ -281,7 +281,7 @@ def test_depth_is_the_preset_s_where_the_sizes_are(run_import, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("arguments", "message"),
+    "arguments, message",
     [
         (
             DEPTH[:1],
@@ -314,7 +314,7 @@ def test_sizes_that_are_not_told_or_contradict_are_named(
 
 
 @pytest.mark.parametrize(
-    ("task", "field"), [("wikitext103", "order"), ("ptb_char", "form")]
+    "task, field", [("wikitext103", "order"), ("ptb_char", "form")]
 )
 def test_a_preset_that_numbers_the_vocabulary_otherwise_is_refused(
     run_import, tmp_path, task, field

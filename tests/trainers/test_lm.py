@@ -476,7 +476,7 @@ WORKERS = {"worker": ["one:1", "two:1"]}
 
 
 @pytest.mark.parametrize(
-    ("value", "told"),
+    "value, told",
     [
         (
             json.dumps({"cluster": WORKERS, "task": {"type": "worker", "index": 0}}),
@@ -492,7 +492,7 @@ WORKERS = {"worker": ["one:1", "two:1"]}
         ('{"cluster": 3}', "is not JSON of a cluster"),
     ],
 )
-@pytest.mark.parametrize(("program", "task"), [(lm, "text"), (pixels, "adding")])
+@pytest.mark.parametrize("program, task", [(lm, "text"), (pixels, "adding")])
 def test_a_cluster_is_refused_before_anything(
     program, task, value, told, monkeypatch, capsys
 ):

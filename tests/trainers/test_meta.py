@@ -190,7 +190,7 @@ def test_the_report_has_the_run(trained):
 
 
 @pytest.mark.parametrize(
-    ("task", "layers", "update"),
+    "task, layers, update",
     [
         ("quadratic", 2, "added"),
         ("mnist_mlp", 2, "added"),
@@ -210,7 +210,7 @@ def test_a_preset_has_the_cells_of_kuo(task, layers, update):
 
 
 @pytest.mark.parametrize(
-    ("preset", "sizes"), [("small", (5_000, 20_000)), ("paper", (21_282_122,) * 2)]
+    "preset, sizes", [("small", (5_000, 20_000)), ("paper", (21_282_122,) * 2)]
 )
 def test_a_residual_network_has_the_preset_s_depth_and_channels(preset, sizes):
     rng = np.random.default_rng(0)

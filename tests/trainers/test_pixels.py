@@ -148,7 +148,7 @@ PERMUTED = '{"sha256": {}, "permutation": %s}'
 
 
 @pytest.mark.parametrize(
-    ("damage", "problem"),
+    "damage, problem",
     [
         (lambda kept: "", "it is empty"),
         (lambda kept: json.dumps(kept)[:-5], "it is cut off"),

@@ -228,7 +228,7 @@ def test_runs_of_the_same_name_go_by_their_paths(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("damage", "problem", "points"),
+    "damage, problem, points",
     [
         (
             lambda table: table.write_bytes(b"\xef\xbb\xbf" + table.read_bytes()),

@@ -292,7 +292,7 @@ def trained_by_trainers(config, data_dir, path):
 
 
 @pytest.mark.parametrize(
-    ("task", "fields"),
+    "task, fields",
     [
         ("text", WORDS | NO_DROPOUT | {"data.history": "zero", "data.horizon": 2}),
         ("text", WORDS | DROPOUT),
@@ -510,7 +510,7 @@ def test_the_table_measures_a_row(environment):
 
 
 @pytest.mark.parametrize(
-    ("arguments", "message"),
+    "arguments, message",
     [
         ([], "--row is missing; expected one of ptb-word, "),
         (["--row=ptb-words"], "unknown --row 'ptb-words'; did you mean 'ptb-word'?"),

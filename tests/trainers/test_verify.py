@@ -249,7 +249,7 @@ def test_a_comparison_drops_nothing_and_leaves_the_config_as_it_is():
 
 
 @pytest.mark.parametrize(
-    ("task", "preset"),
+    "task, preset",
     [
         *itertools.product(
             ["ptb", "ptb_mos", "ptb_char", "wikitext2", "wikitext103"],
@@ -292,7 +292,7 @@ def test_what_the_authors_have_not_is_refused():
 
 
 @pytest.mark.parametrize(
-    ("largest", "status", "last"),
+    "largest, status, last",
     [
         (
             1e-15,

@@ -186,7 +186,7 @@ def test_a_layer_in_tiles_has_the_gradients_of_one_without():
 
 
 @pytest.mark.parametrize(
-    ("depth", "dilations", "steps", "num_outputs", "pays"),
+    "depth, dilations, steps, num_outputs, pays",
     [
         (16, (1,), 512, None, True),
         (8, (1, 2, 4, 8), 1024, None, True),

@@ -23,7 +23,7 @@ def test_python_does_what_the_graph_does(text):
 
 
 @pytest.mark.parametrize(
-    ("operation", "message"),
+    "operation, message",
     [
         (["upper"], r"must be lists like \['lower'\].*Received: \['upper'\]"),
         (["lower", "a"], "Received: \\['lower', 'a'\\]"),

@@ -36,7 +36,7 @@ def words(text):
     return np.array([int(word, 16) for word in text.split()], np.uint32)
 
 
-@pytest.mark.parametrize(("counter", "key", "block"), KNOWN)
+@pytest.mark.parametrize("counter, key, block", KNOWN)
 def test_philox_gives_the_known_answers(counter, key, block):
     found = np.ravel(philox.philox(words(counter)[:, None], words(key)[:, None]))
     assert_array_equal(found, words(block))

@@ -51,9 +51,7 @@ def with_gradients(function, inputs, *others):
     return nll, tape.gradient(total, inputs)
 
 
-@pytest.mark.parametrize(
-    ("rows", "plain"), [(0, False), (1, False), (8, False), (8, True)]
-)
+@pytest.mark.parametrize("rows, plain", [(0, False), (1, False), (8, False), (8, True)])
 def test_all_rows(rows, plain):
     inputs, targets = draw(rows)
 
@@ -123,7 +121,7 @@ def test_one_gradient_of_the_table_for_several_softmaxes():
 
 
 @pytest.mark.parametrize(
-    ("name", "arguments"),
+    "name, arguments",
     [("mixture", {"experts": 2}), ("adaptive", {"cutoffs": [2, 5]})],
 )
 def test_a_plain_nll_has_no_custom_gradient(name, arguments):

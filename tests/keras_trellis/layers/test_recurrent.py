@@ -129,7 +129,7 @@ def test_ragged_sequences_are_padded():
 
 
 @pytest.mark.parametrize(
-    ("layers", "message"),
+    "layers, message",
     [
         ([], r"`layers` must be a keras.layers.LSTM.*Received: layers=\[\]"),
         (keras.layers.Dense(3), "`layers` must be a keras.layers.LSTM.*Dense"),

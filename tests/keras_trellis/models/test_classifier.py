@@ -142,7 +142,7 @@ def test_labels_and_weights_may_be_columns(trained):
 
 
 @pytest.mark.parametrize(
-    ("labels", "weights", "message"),
+    "labels, weights, message",
     [
         (np.eye(4, CLASSES), None, r"`y` must be integer labels of shape \[B\]"),
         (np.zeros((4, 4)), None, r"`y` must be integer labels of shape \[B\]"),
@@ -175,7 +175,7 @@ def test_the_permutation_is_saved_and_exported(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("arguments", "message"),
+    "arguments, message",
     [
         ({"permutation": (0, 2)}, r"`permutation` must be .*\(0, 2\)"),
         ({"permutation": (1, 1, 0)}, "`permutation` must be"),

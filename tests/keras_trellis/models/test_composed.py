@@ -148,7 +148,7 @@ def test_a_layer_of_a_users_own():
 
 @pytest.mark.parametrize("model", [functools.partial(TrellisLM, V, embedding_units=E)])
 @pytest.mark.parametrize(
-    ("layer", "message"),
+    "layer, message",
     [
         (keras.layers.Dense(E), "`trellis` must be a sequence layer.*<Dense"),
         ("lstm", "`trellis` must be a sequence layer.*'lstm'"),
@@ -170,7 +170,7 @@ def test_bad_layers(model, layer, message):
 
 
 @pytest.mark.parametrize(
-    ("layer", "message"),
+    "layer, message",
     [
         (EquilibriumTrellisLayer(E), "inner levels.*=0.1, trellis=<EquilibriumTrellis"),
         (keras.layers.LSTM(E), "inner levels.*=0.1, trellis=<RecurrentLayer"),

@@ -96,7 +96,7 @@ def nll_of(logits, targets):
 
 
 @pytest.mark.parametrize(
-    ("discard", "counted_from", "levels"), [(0, "bottom", (2, 4)), (3, "top", (2,))]
+    "discard, counted_from, levels", [(0, "bottom", (2, 4)), (3, "top", (2,))]
 )
 def test_loss_terms_against_numpy(discard, counted_from, levels):
     """Loss = nll + lambda sum_levels nll + alpha mean(h^2) + beta mean((h_{t+1} - h_t)^2)."""
@@ -819,7 +819,7 @@ def test_fit_on_batches_of_unknown_length(trained):
 
 
 @pytest.mark.parametrize(
-    ("ids", "targets", "message"),
+    "ids, targets, message",
     [
         (IDS + V, TARGETS, r"`x` must be in \[0, 13\), the vocabulary"),
         (IDS - 1, TARGETS, r"`x` must be in \[0, 13\), the vocabulary"),

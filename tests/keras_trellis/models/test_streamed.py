@@ -134,7 +134,7 @@ def model_of_attention():
     return keras.Model(inputs, attended, name="encoder")
 
 
-@pytest.mark.parametrize(("reason", "call"), REFUSED)
+@pytest.mark.parametrize("reason, call", REFUSED)
 def test_a_layer_that_may_look_ahead_is_refused_by_name(reason, call):
     model = model_of(call, steps=None if "strides" in reason else 8)
     with refuses("cannot be streamed: its layer '.*, ") as error:
@@ -148,7 +148,7 @@ def with_call():
 
 
 @pytest.mark.parametrize(
-    ("make", "message"),
+    "make, message",
     [
         (lambda: layers.LSTM(3), "must be a functional or Sequential model"),
         (lambda: TrellisClassifier(2, TrellisLayer(4, 2)), "keras.Model.inputs, layer"),
@@ -181,7 +181,7 @@ IDS = RNG.integers(0, 5, (2, 8))
 
 
 @pytest.mark.parametrize(
-    ("changes", "message"),
+    "changes, message",
     [
         ({"chunk": [X[:, :3], IDS[:, :3]]}, "a multiple of 2 time steps.*: 3"),
         ({"chunk": [X[:, :0], IDS[:, :0]]}, "a multiple of 2 time steps.*: 0"),
@@ -223,7 +223,7 @@ def test_rows_that_begin_anew_are_booleans(strided):
 
 
 @pytest.mark.parametrize(
-    ("arguments", "message"),
+    "arguments, message",
     [
         ({"format": "tflite"}, "one of .*litert"),
         ({"steps": 3}, "a multiple of the model's stride, 2"),
@@ -270,7 +270,7 @@ def test_the_model_stays_as_it_is_and_is_followed():
 
 
 @pytest.mark.parametrize(
-    ("policy", "precision"), [("float64", 1e-12), ("mixed_bfloat16", 2e-2)]
+    "policy, precision", [("float64", 1e-12), ("mixed_bfloat16", 2e-2)]
 )
 def test_other_precisions_pass_through_a_file(policy, precision):
     how = {"dtype": policy}

@@ -426,7 +426,7 @@ BAD = [
 ]
 
 
-@pytest.mark.parametrize(("call", "message"), BAD, ids=[message for _, message in BAD])
+@pytest.mark.parametrize("call, message", BAD, ids=[message for _, message in BAD])
 def test_bad_input_is_named(call, message):
     with refuses(message):
         call()

@@ -2,12 +2,12 @@
 
 import functools
 
-import hypothesis
-import hypothesis.strategies as st
 import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 
 from keras_trellis import TensorizedLSTM
@@ -57,10 +57,10 @@ def drawn(draw):
     return arguments | {"channel_normalization": normalizes}
 
 
-few = hypothesis.settings(max_examples=15, deadline=None)
+few = settings(max_examples=15, deadline=None)
 
 
-@hypothesis.given(arguments=drawn())
+@given(arguments=drawn())
 @few
 def test_the_equations(arguments):
     layer, x = make(**arguments)
@@ -78,7 +78,7 @@ def test_the_equations(arguments):
     assert_close(found, (outputs, *state), tolerance=1e-10)
 
 
-@hypothesis.given(arguments=drawn())
+@given(arguments=drawn())
 @few
 def test_an_output_depends_on_the_inputs_up_to_its_step(arguments):
     """By brute force, and by gradients."""
@@ -109,7 +109,7 @@ def test_depth_and_delay(kernel_size):
         assert layer.receptive_field is None
 
 
-@hypothesis.given(arguments=drawn(), cut=st.integers(1, T - 1), training=st.booleans())
+@given(arguments=drawn(), cut=st.integers(1, T - 1), training=st.booleans())
 @few
 def test_chunks_are_one_pass(arguments, cut, training):
     """Whatever the further steps read: the layer runs them over zeros."""
@@ -125,7 +125,7 @@ def test_chunks_are_one_pass(arguments, cut, training):
     assert_close(late[:, layer.delay :], outputs)
 
 
-@hypothesis.given(
+@given(
     arguments=drawn(),
     valid=st.lists(st.booleans(), min_size=B * T, max_size=B * T),
     training=st.booleans(),
@@ -159,7 +159,7 @@ def test_a_masked_step_is_skipped(arguments, valid, training, **flags):
         assert_close([each[row : row + 1] for each in states], after)
 
 
-@hypothesis.given(arguments=drawn(), masked=st.booleans(), unroll=st.booleans())
+@given(arguments=drawn(), masked=st.booleans(), unroll=st.booleans())
 @few
 def test_the_late_form_is_the_cell_in_the_loop_of_keras(arguments, masked, unroll):
     layer, x = make(delayed=True, unroll=unroll, **arguments)
@@ -201,8 +201,8 @@ def test_a_training_graph_of_unknown_sizes(masked):
 # Theorem C of the paper's appendix: softmax kernels make each memory cell a convex combination.
 
 
-@hypothesis.given(arguments=drawn())
-@hypothesis.settings(max_examples=10, deadline=None)
+@given(arguments=drawn())
+@settings(max_examples=10, deadline=None)
 def test_the_memory_convolution_is_a_convex_combination(arguments):
     """With i = 0 and f = 1 a step is that convolution, which is linear; so here is its matrix.
 
@@ -347,7 +347,7 @@ BAD = [
 ]
 
 
-@pytest.mark.parametrize(("arguments", "message"), BAD, ids=[str(a) for a, _ in BAD])
+@pytest.mark.parametrize("arguments, message", BAD, ids=[str(a) for a, _ in BAD])
 def test_bad_input_is_named(arguments, message):
     with refuses(message):
         TensorizedLSTM(**{"units": 2, "size": 3, **arguments})
@@ -383,7 +383,7 @@ def differentiated(layer, initial, graph):
 
 
 @pytest.mark.parametrize(
-    ("arguments", "lengths", "masked", "graph"),
+    "arguments, lengths, masked, graph",
     [
         ({"channel_normalization": True}, [1, 2, 17], False, True),
         ({"rank": 3, "size": 2, "kernel_size": 2}, [9], True, False),

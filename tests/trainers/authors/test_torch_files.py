@@ -65,7 +65,7 @@ def test_a_file_that_is_cut_short_is_refused_in_a_line(read, path):
 
 
 @pytest.mark.parametrize(
-    ("content", "message"),
+    "content, message",
     [
         (b"", "it is empty"),
         (b"weights", "cannot be read: .+"),
@@ -79,7 +79,7 @@ def test_what_is_no_file_of_torch_is_told(read, content, message):
 
 
 @pytest.mark.parametrize(
-    ("make", "message"),
+    "make, message",
     [
         (lambda torch: [torch.zeros(1)], "it holds a list; expected a mapping"),
         (lambda torch: {1: torch.zeros(1)}, "keys are not all strings"),

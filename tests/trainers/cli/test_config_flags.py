@@ -64,7 +64,7 @@ FORMER = [
 ]
 
 
-@pytest.mark.parametrize(("task", "former"), FORMER)
+@pytest.mark.parametrize("task, former", FORMER)
 def test_a_former_name_of_a_preset_works_and_says_its_new_one(
     task, former, capsys, monkeypatch, tmp_path
 ):
@@ -92,13 +92,6 @@ def test_a_field_that_is_given_holds_and_is_refused_where_it_differs(tmp_path):
     assert "model.units: 300 there, 400 here" in told
     assert "the same command without --config.model.units goes on" in told
     assert "jit_compile" not in told and "epochs" not in told
-
-
-def test_another_preset_is_refused_with_the_one_that_goes_on(tmp_path):
-    begun(tmp_path)
-    other = parse("--task=ptb", "--preset=small_lstm", f"--workdir={tmp_path}")
-    told = refused(tmp_path, other)
-    assert "that of --preset=small; give that to go on with it" in told
 
 
 def test_of_a_file_the_values_that_it_has_are_given(tmp_path):

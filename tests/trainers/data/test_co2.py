@@ -85,7 +85,7 @@ def test_training_knows_nothing_of_later_weeks():
 
 
 @pytest.mark.parametrize(
-    ("rows", "line"),
+    "rows, line",
     [
         (
             ["19900106,1", "19900120,2"],

@@ -158,7 +158,7 @@ def _age(path):
 
 
 @pytest.mark.parametrize(
-    ("name", "damage"),
+    "name, damage",
     [
         ("train.ids", _truncate),
         ("train.ids", _flip),
@@ -202,7 +202,7 @@ def test_two_at_once_encode_once(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("split", "content", "message"),
+    "split, content, message",
     [
         ("train", "", "train.txt holds no words"),
         ("train", "\n\n", "train.txt holds no words"),

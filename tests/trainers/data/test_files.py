@@ -203,7 +203,7 @@ def test_a_file_and_a_link_to_one_are_files(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("number", "there"),
+    "number, there",
     [(errno.ENOENT, False), (errno.ENAMETOOLONG, False), (errno.EIO, None)],
 )
 def test_what_cannot_be_known_is_not_missing(tmp_path, monkeypatch, number, there):

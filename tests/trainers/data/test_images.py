@@ -130,7 +130,7 @@ def _zeros(*shape):
 
 
 @pytest.mark.parametrize(
-    ("name", "damage", "message"),
+    "name, damage, message",
     [
         (
             IMAGES,
@@ -185,7 +185,7 @@ def test_images_of_the_users_own(tmp_path, caplog):
 
 
 @pytest.mark.parametrize(
-    ("pixels", "labels", "message"),
+    "pixels, labels, message",
     [
         (
             np.zeros((0, 6, 1), "uint8"),
@@ -297,7 +297,7 @@ def test_features_of_the_builders(source, tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("source", "url", "files"),
+    "source, url, files",
     [
         (
             images.MNIST,
@@ -321,7 +321,7 @@ def test_no_network(tmp_path, source, url, files):
 
 
 @pytest.mark.parametrize(
-    ("source", "mean", "deviation"),
+    "source, mean, deviation",
     [(images.MNIST, 0.1307, 0.3081), (images.CIFAR10, 0.5, 0.5)],
 )
 def test_normalise(source, mean, deviation):
@@ -400,7 +400,7 @@ def test_svhn_is_read_in_the_files_order(svhn):
 
 
 @pytest.mark.parametrize(
-    ("changes", "message"),
+    "changes, message",
     [
         ({"X": None}, "must hold X and y. Received: a file without X"),
         ({"y": np.ones(2)}, "must hold as many labels as images, .* 3 images and 2"),

@@ -4,11 +4,11 @@ import io
 import json
 import re
 
-import hypothesis
-import hypothesis.strategies as st
 import numpy as np
 import pytest
 import tensorflow as tf
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from numpy.testing import assert_array_equal
 
 from keras_trellis.export.pieces import PieceTokenizer
@@ -50,8 +50,8 @@ def cutters(vocabulary):
     return in_graph, encode, in_python, pieces.cutter(vocabulary)
 
 
-@hypothesis.given(texts=st.lists(TEXTS, max_size=4))
-@hypothesis.settings(max_examples=150)
+@given(texts=st.lists(TEXTS, max_size=4))
+@settings(max_examples=150)
 def test_three_cut_alike_and_give_the_text_back(cutters, texts):
     in_graph, encode, in_python, cut = cutters
     encoded = encode(tf.constant(texts, tf.string))
@@ -74,8 +74,8 @@ def test_three_cut_alike_and_give_the_text_back(cutters, texts):
         assert in_python.detokenize(in_python.eos_id, ids.tolist()) == content
 
 
-@hypothesis.given(ids=st.lists(st.integers(-2, SIZE + 9), max_size=8))
-@hypothesis.settings(max_examples=40)
+@given(ids=st.lists(st.integers(-2, SIZE + 9), max_size=8))
+@settings(max_examples=40)
 def test_whatever_a_model_writes_is_text(cutters, ids):
     """Pieces that are no UTF-8 together read U+FFFD; other numbers add nothing."""
     in_graph, _, in_python, _ = cutters
@@ -141,7 +141,7 @@ GOOD = [*NAMES[:BREAK], "<eos>", *NAMES[BREAK + 1 :]]
 
 
 @pytest.mark.parametrize(
-    ("names", "message"),
+    "names, message",
     [
         (["<eos>", "a", "b"], "a name for each of the 256 bytes.*Received: 3 names"),
         ([*GOOD[1:], "a b"], r"characters that stand for bytes.*\[255\]='a b'"),

@@ -84,7 +84,7 @@ def test_sequences_of_values_with_a_target_each_step():
     assert_array_equal(answers, targets[chosen])
 
 
-@pytest.mark.parametrize(("batch_size", "static"), [(4, 4), (5, None), (12, 12)])
+@pytest.mark.parametrize("batch_size, static", [(4, 4), (5, None), (12, 12)])
 def test_shapes_are_static_where_the_batches_have_one(batch_size, static):
     dataset = datasets.batches_dataset(*_numbered(12), batch_size=batch_size, seed=0)
     shapes = [spec.shape.as_list() for spec in dataset.element_spec]

@@ -57,7 +57,7 @@ def test_parquet_has_what_csv_has(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("cell", "expected"),
+    "cell, expected",
     [
         ("12.5", 12.5),
         (3, 3.0),

@@ -3,10 +3,10 @@
 import json
 import re
 
-import hypothesis
-import hypothesis.strategies as st
 import pytest
 import tensorflow as tf
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from numpy.testing import assert_array_equal
 
 from keras_trellis.export import Standardizer
@@ -79,8 +79,8 @@ def written_out(task, text):
 
 
 @pytest.mark.parametrize("task", [*TASKS, "text"])
-@hypothesis.given(pieces=st.lists(PIECES, max_size=12))
-@hypothesis.settings(max_examples=60, deadline=None)
+@given(pieces=st.lists(PIECES, max_size=12))
+@settings(max_examples=60, deadline=None)
 def test_the_graph_does_what_python_does(task, pieces):
     text = "".join(pieces)
     assert registry.get(task).list_tokens(text) == written_out(task, text)
@@ -112,13 +112,13 @@ def python_tokenizers(tokenizers):
 
 
 @pytest.mark.parametrize("task", TASKS)
-@hypothesis.given(
+@given(
     texts=st.lists(
         st.binary(max_size=12)
         | st.lists(PIECES, max_size=5).map(lambda p: "".join(p).encode())
     )
 )
-@hypothesis.settings(max_examples=40, deadline=None)
+@settings(max_examples=40, deadline=None)
 def test_whatever_bytes_a_client_sends(tokenizers, python_tokenizers, task, texts):
     encoded = tokenizers[task].encode(tf.constant(texts, tf.string))
     alike = python_tokenizers[task].encode(

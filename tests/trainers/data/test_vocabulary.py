@@ -128,7 +128,7 @@ def _epath(path):
 
 
 @pytest.mark.parametrize(
-    ("content", "message"),
+    "content, message",
     [
         (b"a\n<unk>\n<eos>\na\n", "'a' a second time"),
         (b"a\n\n<unk>\n<eos>\n", "'' as token 1"),

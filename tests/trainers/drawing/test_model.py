@@ -27,7 +27,7 @@ def bars(count=64):
 
 
 @pytest.mark.parametrize(
-    ("attention", "cell", "jit_compile"),
+    "attention, cell, jit_compile",
     [
         (None, keras.layers.GRUCell, False),
         ((3, 2), None, "auto"),  # as Keras chooses: XLA takes its time
@@ -106,7 +106,7 @@ class Flat(keras.layers.Layer):
 
 
 @pytest.mark.parametrize(
-    ("changes", "message"),
+    "changes, message",
     [
         ({"attention": (6, 2)}, r"`attention` must be .* 1 to 5,.*attention=\(6, 2\)"),
         ({"attention": (2, 0)}, r"`attention` must be .*attention=\(2, 0\)"),

@@ -186,7 +186,7 @@ def dynamic_evaluation(model, train, ids, dynamic):
 
 
 @pytest.mark.parametrize(
-    ("name", "cache"), [("trellis", None), *((name, CACHE) for name in MODELS)]
+    "name, cache", [("trellis", None), *((name, CACHE) for name in MODELS)]
 )
 def test_dynamic_evaluation(name, cache, train, ids):
     model = MODELS[name]()
@@ -275,7 +275,7 @@ def test_the_weights_are_those_trained_afterwards(train, ids, monkeypatch, inter
 
 
 @pytest.mark.parametrize(
-    ("make", "values", "named"),
+    "make, values, named",
     [
         (
             DynamicEvaluation,

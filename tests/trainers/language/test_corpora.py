@@ -65,7 +65,7 @@ def test_ptb_from_the_cache_alone(tmp_path):
 
 @needs_ptb
 @pytest.mark.parametrize(
-    ("form", "counts"),
+    "form, counts",
     [
         ("mikolov", (5_017_482, 393_042, 442_423)),
         ("paper", (5_059_550, 396_412, 446_184)),
@@ -97,7 +97,7 @@ def treebank(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("form", "text"),
+    "form, text",
     [
         ("mikolov", "a b <unk>\nb\n"),
         ("paper", " a b <unk>\n b\n"),
@@ -164,7 +164,7 @@ def test_ptb_folder_is_checked_even_where_ids_are_cached(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("task", "text", "tokens"),
+    "task, text, tokens",
     [
         ("ptb", "The  N of 1,000.5\nU.S. 30-year", "the N of N <eos> u.s. 30-year"),
         ("pydoc", "Use x.append(3)\nIt's", "use x . append ( N ) <eos> it's"),

@@ -53,7 +53,7 @@ def test_a_text_of_the_users_has_the_same_bytes():
 
 
 @pytest.mark.parametrize(
-    ("content", "message"),
+    "content, message",
     [
         (
             None,

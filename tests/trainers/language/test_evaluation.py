@@ -67,7 +67,7 @@ def evaluator(
 
 
 @pytest.mark.parametrize(
-    ("model", "rows", "chunk"),
+    "model, rows, chunk",
     [
         *(("tied", *sizes) for sizes in [(1, 400), (1, 64), (3, 50), (8, 16), (50, 7)]),
         *(
@@ -192,7 +192,7 @@ def test_trellisnet_with_carried_history_goes_on_from_the_last_state(model, ids)
     assert_allclose(score.nll, total, rtol=1e-9)
 
 
-@pytest.mark.parametrize(("horizon", "history"), [(7, "zero"), (0, "carried")])
+@pytest.mark.parametrize("horizon, history", [(7, "zero"), (0, "carried")])
 def test_trellisnet_traces_once_for_whole_windows_and_once_for_the_last(
     model, ids, monkeypatch, horizon, history
 ):

@@ -38,7 +38,7 @@ def ids():
 
 
 @pytest.mark.parametrize(
-    ("task", "words"), [("ptb", 10_000), ("ptb_char", 50), ("pydoc", 1_593)]
+    "task, words", [("ptb", 10_000), ("ptb_char", 50), ("pydoc", 1_593)]
 )
 def test_the_presets_to_be_compared_have_as_many_parameters(task, words):
     first, *others = (
@@ -112,7 +112,7 @@ def test_no_two_layers_draw_the_same_masks():
 
 
 @pytest.mark.parametrize(
-    ("fields", "message"),
+    "fields, message",
     [
         (
             {"head": "adaptive", "adaptive": {"cutoffs": (9, 19)}},

@@ -29,7 +29,7 @@ def test_its_gradient_is_finite_where_the_gradient_is_zero():
     assert np.isfinite(tape.gradient(total, zero)).all()
 
 
-@pytest.mark.parametrize(("cell", "size"), [(None, 3280), (IHCLSTMCell, 2820)])
+@pytest.mark.parametrize("cell, size", [(None, 3280), (IHCLSTMCell, 2820)])
 def test_a_cell_of_20_has_the_papers_number_of_parameters(cell, size):
     """Of 20 inputs and 20 units: 3,280, and 2,820 with an IHC-LSTM."""
     cells = None if cell is None else [cell(20), cell(20)]
@@ -98,7 +98,7 @@ class Wide(keras.layers.Layer):
 
 
 @pytest.mark.parametrize(
-    ("arguments", "message"),
+    "arguments, message",
     [
         ({"scale": 0}, "`scale` must be a finite number above 0. Received: scale=0"),
         ({"p": float("inf")}, "`p` must be a finite number above 0. Received: p=inf"),

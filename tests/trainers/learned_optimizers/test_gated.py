@@ -114,7 +114,7 @@ def test_an_untrained_one_is_gradient_descent():
 
 
 @pytest.mark.parametrize(
-    ("arguments", "message"),
+    "arguments, message",
     [
         ({"update": "lstm"}, r"`update` must be one of \('added', 'gated'\).*'lstm'"),
         (

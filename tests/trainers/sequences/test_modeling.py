@@ -89,7 +89,7 @@ def logits_of(model, examples):
     return logits if model.every_step else logits[:, -1]
 
 
-@pytest.mark.parametrize(("targets", "every_step"), [(labels, False), (symbols, True)])
+@pytest.mark.parametrize("targets, every_step", [(labels, False), (symbols, True)])
 def test_classes(targets, every_step):
     data = data_of(targets)
     model = Linear(CLASSES, every_step)
@@ -135,7 +135,7 @@ def test_labels_are_smoothed_in_training_alone():
 
 
 @pytest.mark.parametrize(
-    ("task", "targets", "every_step"),
+    "task, targets, every_step",
     [
         ("seq_mnist", labels, False),
         ("copy_memory", symbols, True),
@@ -231,7 +231,7 @@ def test_an_epoch_has_each_example_once():
 
 
 @pytest.mark.parametrize(
-    ("task", "shown"),
+    "task, shown",
     [
         ("seq_mnist", {"accuracy": 75.0, "loss": 0.5}),
         ("copy_memory", {"cross_entropy": 0.5, "accuracy": 75.0}),
@@ -256,7 +256,7 @@ def test_batches_that_replicas_cannot_share_are_refused():
     Bound(CONFIG, types.SimpleNamespace(count=6)).check_replicas(2)
 
 
-@pytest.mark.parametrize(("targets", "classes"), [(labels, "abc"), (symbols, "")])
+@pytest.mark.parametrize("targets, classes", [(labels, "abc"), (symbols, "")])
 def test_fewer_levels_train_as_a_network_of_so_many(targets, classes):
     data = dataclasses.replace(data_of(targets), classes=tuple(classes))
     tasks = {}
@@ -273,7 +273,7 @@ def test_fewer_levels_train_as_a_network_of_so_many(targets, classes):
 
 
 @pytest.mark.parametrize(
-    ("targets", "classes"), [(labels, ("a", "b", "c")), (values, ()), (symbols, ())]
+    "targets, classes", [(labels, ("a", "b", "c")), (values, ()), (symbols, ())]
 )
 def test_a_model_in_bfloat16_computes_what_it_computes_in_float32(targets, classes):
     data = dataclasses.replace(data_of(targets), classes=classes)

@@ -20,7 +20,7 @@ def reverse(path):
 
 
 @pytest.mark.parametrize(
-    ("file", "break_it", "message"),
+    "file, break_it, message",
     [
         ("variables/variables.data-00000-of-00001", cut, "must have .* bytes"),
         ("variables/variables.index", cut, "must have .* bytes"),

@@ -141,7 +141,7 @@ def test_a_request_that_is_refused(protocol):
 
 
 @pytest.mark.parametrize(
-    ("change", "message"),
+    "change, message",
     [
         (
             {"x": None},
@@ -193,7 +193,7 @@ def test_values_that_do_not_fill_their_shape():
 
 
 @pytest.mark.parametrize(
-    ("body", "message"),
+    "body, message",
     [
         ('{"outputs": {"x": [[1.0], [1.0, 2.0]], "text": ["a"]}}', "`x` is no float32"),
         ('{"outputs": [1.0]}', "no outputs by name"),

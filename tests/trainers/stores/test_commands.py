@@ -1,7 +1,5 @@
 """The commands with folders in object stores, and what users read when one goes wrong."""
 
-import json
-
 import fsspec
 import numpy as np
 import pytest
@@ -119,27 +117,8 @@ def test_no_credentials_are_told_in_a_line(s3, call, monkeypatch):
     fsspec.get_filesystem_class("s3").clear_instance_cache()
 
 
-def test_a_text_that_is_not_there_is_named(s3, call):
-    told = call("--task=text", f"--data_dir={s3.url}/none", status=2)
-    assert f"--data_dir={s3.url}/none, which is no folder" in told
-    (to_path(f"{s3.url}/some") / "train.txt").write_text("a\n")
-    told = call("--task=text", f"--data_dir={s3.url}/some", status=2)
-    assert "which lacks valid.txt, test.txt" in told
-
-
-def test_a_folder_of_another_run_is_refused(s3, call):
-    folder = to_path(f"{s3.url}/mine")
-    (folder / "notes.txt").write_text("mine")
-    told = call(*ADDING, f"--workdir={folder}", program=pixels, status=2)
-    assert "holds files but no run" in told
-    (folder / "config.json").write_text(json.dumps({"task": "text"}))
-    told = call(*ADDING, f"--workdir={folder}", program=pixels, status=2)
-    assert "belongs to another run" in told
-    assert names(folder) == {"notes.txt", "config.json"}
-
-
 @pytest.mark.parametrize(
-    ("program", "arguments"),
+    "program, arguments",
     [
         (pixels, (*ADDING, "--workdir=az://bucket/x")),
         (export, ("--workdir=x", "--output=hdfs://host/x")),

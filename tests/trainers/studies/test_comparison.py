@@ -83,7 +83,7 @@ def models_of(task):
 CASES = [(task, model) for task in registry.TASKS for model in models_of(task)]
 
 
-@pytest.mark.parametrize(("task", "model"), CASES)
+@pytest.mark.parametrize("task, model", CASES)
 def test_every_model_has_settings_for_every_task(task, model):
     config = comparison.starting_config(SETTINGS, task, model)
     schema.check(config)
@@ -94,7 +94,7 @@ def test_every_model_has_settings_for_every_task(task, model):
 
 
 @pytest.mark.parametrize(
-    ("kind", "model"),
+    "kind, model",
     [
         case
         for case in CASES
@@ -112,7 +112,7 @@ def test_a_new_task_has_the_settings_of_the_task_that_it_is_made_of(
 
 
 @pytest.mark.parametrize(
-    ("kind", "some"),
+    "kind, some",
     [
         (LanguageTask, "text"),
         (ImageTask, "seq_mnist"),
@@ -159,7 +159,7 @@ SPACES = {id(registry.get(task).search): task for task, _ in reversed(CASES)}
 
 
 @pytest.mark.parametrize(
-    ("task", "model"), [case for case in CASES if case[0] in SPACES.values()]
+    "task, model", [case for case in CASES if case[0] in SPACES.values()]
 )
 def test_each_value_of_a_space_can_have_the_parameters_of_the_preset(task, model):
     count = counter(task)
@@ -179,7 +179,7 @@ def test_each_value_of_a_space_can_have_the_parameters_of_the_preset(task, model
 
 
 @pytest.mark.parametrize(
-    ("task", "models", "count"),
+    "task, models, count",
     [
         (
             "ptb",
@@ -343,7 +343,7 @@ def test_a_run_whose_comparison_is_gone_is_waited_for(
 
 
 @pytest.mark.parametrize(
-    ("changed", "message"),
+    "changed, message",
     [
         (
             {"seconds": [2.0]},

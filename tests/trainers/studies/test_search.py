@@ -152,7 +152,7 @@ def test_a_group_draws_its_fields_together(config):
 
 
 @pytest.mark.parametrize(
-    ("space", "message"),
+    "space, message",
     [
         ({}, "the search space of --task=text is empty"),
         (
@@ -207,7 +207,7 @@ def test_a_model_is_made_as_large(preset, parameters):
 
 
 @pytest.mark.parametrize(
-    ("changed", "parameters", "message"),
+    "changed, parameters, message",
     [
         (
             {"model.embedding_units": 200},

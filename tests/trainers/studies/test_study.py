@@ -429,7 +429,7 @@ def changed_config(**fields):
 
 
 @pytest.mark.parametrize(
-    ("changed", "message"),
+    "changed, message",
     [
         (
             {"config": configs.load("copy_memory", "small")},
@@ -464,7 +464,7 @@ def test_a_study_has_the_length_of_its_trials_for_ever(training, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("limits", "told"),
+    "limits, told",
     [
         ({"trials": 1}, "has taken 1 trials, and --trials=1: more of them go on"),
         ({"hours": 1e-9}, "hours, and --hours=1e-09: more of them go on"),

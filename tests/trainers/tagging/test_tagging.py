@@ -90,7 +90,7 @@ def test_from_tables_to_an_export(call, folder, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("matrix", "expected"),
+    "matrix, expected",
     [
         ([[3, 0], [0, 5]], [100.0, 100.0]),
         ([[2, 2], [1, 5]], [400 / 7, 1000 / 13]),

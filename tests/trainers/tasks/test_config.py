@@ -54,7 +54,7 @@ def test_auxiliary_levels_are_counted_as_in_the_text_and_as_in_the_code(task):
 
 
 @pytest.mark.parametrize(
-    ("base", "changes"),
+    "base, changes",
     [("paper", ptb.ABLATIONS), ("small", ptb.SMALL_ABLATIONS)],
 )
 def test_an_ablation_is_its_preset_with_one_group_changed(base, changes):
@@ -107,7 +107,7 @@ def test_a_field_that_is_none_keeps_its_type():
 
 
 @pytest.mark.parametrize(
-    ("task", "preset", "millions"),
+    "task, preset, millions",
     [
         ("ptb", "paper", 24),
         ("ptb", "paper_larger", 33),
@@ -124,7 +124,7 @@ def test_sizes_on_the_penn_treebank(task, preset, millions):
     assert parameters // 10**6 == millions
 
 
-@pytest.mark.parametrize(("task", "channels"), [("seq_mnist", 1), ("seq_cifar10", 3)])
+@pytest.mark.parametrize("task, channels", [("seq_mnist", 1), ("seq_cifar10", 3)])
 def test_the_larger_pixel_models_have_the_parameters_of_the_table(task, channels):
     """Kernels and their gains, bias, and the linear map to the classes: the table says 8M."""
     units, loaded = 1000, config.load(task, "paper_larger")
@@ -306,7 +306,7 @@ def test_a_field_of_the_schedule_is_refused_where_the_rate_falls_by_steps(given)
 
 
 @pytest.mark.parametrize(
-    ("given", "field", "expected"),
+    "given, field, expected",
     [
         (("--config.model.units=3", "--config.model.units=200"), "model.units", 200),
         (

@@ -227,7 +227,7 @@ def test_the_ends_of_the_ranges_are_in_them():
 
 
 @pytest.mark.parametrize(
-    ("preset", "changed", "message"),
+    "preset, changed, message",
     [
         (
             ("seq_mnist", "small"),

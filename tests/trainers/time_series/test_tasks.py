@@ -82,7 +82,7 @@ def test_what_is_predicted_lies_in_a_window(recorded):
 
 
 @pytest.mark.parametrize(
-    ("normal", "message"),
+    "normal, message",
     [
         ("PEN,ROWS", "unknown exercise 'ROWS'; did you mean 'ROW'?"),
         ("", "must have some of the exercises, and not all: PEN, .*normal=''"),
