@@ -86,58 +86,6 @@ def test_several_inputs_and_outputs_have_names(post):
     }
 
 
-@pytest.mark.parametrize(
-    "body, path, status, expected",
-    [
-        (
-            {"instances": [[1, 2]]},
-            "other:predict",
-            404,
-            r"not found for request: Latest\(other\)",
-        ),
-        (
-            {"instances": [[1, 2]]},
-            "affine/versions/9:predict",
-            404,
-            r"Specific\(affine, 9\)",
-        ),
-        ({"instances": [[1, 2]]}, "affine:classify", 400, "Malformed request"),
-        (
-            {"instances": [[1, 2]], "signature_name": "three"},
-            "affine:predict",
-            400,
-            "three",
-        ),
-        ("{", "affine:predict", 400, "JSON Parse error"),
-        ({"instance": []}, "affine:predict", 400, "Missing"),
-        ({"instances": []}, "affine:predict", 400, "No values"),
-        ({"instances": [[1, 2], [3]]}, "affine:predict", 400, "unexpected size: 1"),
-        (
-            {"instances": [["a", "b"]]},
-            "affine:predict",
-            400,
-            "not of expected type: float",
-        ),
-        (
-            {"inputs": {"ids": [[1.5]], "text": ["a"]}, "signature_name": "two"},
-            "affine:predict",
-            400,
-            "not of expected type: int32",
-        ),
-        (
-            {"inputs": {"ids": [[1]]}, "signature_name": "two"},
-            "affine:predict",
-            400,
-            "Missing named input: text",
-        ),
-    ],
-)
-def test_a_request_that_is_none(post, body, path, status, expected):
-    code, text = post(body, path)
-    assert code == status
-    assert tf.strings.regex_full_match(text, rf'\{{ "error": ".*{expected}.*" \}}')
-
-
 def test_errors_are_escaped_as_in_c():
     assert rest.c_escape("'é'\n") == r"\'\303\251\'\n"
 

@@ -418,15 +418,6 @@ def test_an_unsound_file_of_svhn_is_named(svhn, changes, message):
         images.load(images.SVHN, svhn)
 
 
-def test_what_is_no_file_of_svhn_is_named(svhn):
-    (svhn / "test_32x32.mat").write_bytes(b"no Matlab file, though long enough" * 9)
-    with refuses("test_32x32.mat must be a Matlab file"):
-        images.load(images.SVHN, svhn)
-    (svhn / "train_32x32.mat").unlink()
-    with refuses("--data_dir must be a folder of train_32x32.mat"):
-        images.load(images.SVHN, svhn)
-
-
 def test_svhn_is_that_of_tensorflow_datasets(tmp_path):
     info = prepared.in_order("svhn_cropped")(data_dir=tmp_path).url_infos
     assert any(url.endswith("train_32x32.mat") for url in info)

@@ -6,7 +6,6 @@ import pytest
 import tensorflow as tf
 from numpy.testing import assert_allclose
 
-from configs import ptb_recurrent
 from trainers.language import evaluation, models
 from trainers.models.layers import LAYERS
 from trainers.tasks import config as configs
@@ -73,27 +72,6 @@ def test_both_protocols_score_each_layer(model, ids):
     assert evaluator.trellisnet(ids).tokens == 4 * 30
 
 
-def test_each_layer_computes_in_bfloat16_what_it_computes_in_float32(
-    model, request, ids
-):
-    layer = request.node.callspec.params["model"]
-    half = built(layer, dtype="mixed_bfloat16")
-    for variable, value in zip(half.variables, model.variables, strict=True):
-        variable.assign(value)
-    inputs, targets = ids[None, :STEPS], ids[None, 1 : STEPS + 1]
-    outputs, _ = half.trellis.stream(
-        half.embedding(inputs), half.trellis.get_initial_cache(1)
-    )
-    assert outputs.dtype == "bfloat16"
-    parts = (half, half.embedding, half.trellis, half.head)
-    assert {part.compute_dtype for part in parts} == {"bfloat16"}
-    assert {variable.dtype for variable in half.trainable_variables} == {"float32"}
-    losses = [
-        float(each.loss_terms(inputs, targets)[0].prediction) for each in (model, half)
-    ]
-    assert_allclose(losses[1], losses[0], rtol=1e-2)
-
-
 def test_masks_are_drawn_in_training_only_and_anew_each_call(model, ids):
     inputs, targets = ids[None, :STEPS], ids[None, 1 : STEPS + 1]
 
@@ -139,13 +117,3 @@ def test_dropout_between_layers_may_differ_from_that_of_the_inputs():
         config.model.layer_dropout = 0.25
         stack = models.build(config, VOCABULARY).trellis.layers
         assert [each.cell.dropout for each in stack] == [0.4, 0.25, 0.25]
-
-
-def test_the_rows_of_table_ii_are_the_published_sizes():
-    """What the equations give; two figures of the paper follow from no reading of them."""
-    for preset, published in ptb_recurrent.SIZES.items():
-        count = models.layer_parameters(configs.load("ptb", preset)) / 1e6
-        if preset in ("lstm", "ihc_lstm"):
-            assert abs(count - float(published[:-1])) > 1
-        else:
-            assert_allclose(count, float(published[:-1]), atol=0.1)
