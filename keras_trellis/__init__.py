@@ -12,56 +12,33 @@ from keras_trellis import after_keras
 from keras_trellis.version import __version__ as __version__
 
 if TYPE_CHECKING:
-    from keras_trellis import convert, heads, recurrent
-    from keras_trellis.core.gates import (
-        FastGRNNGate,
-        Gate,
-        GRUGate,
-        IRCGRUGate,
-        IRCLSTMGate,
-        LSTMGate,
-        TanhGate,
+    from keras_trellis import convert as convert
+    from keras_trellis import heads as heads
+    from keras_trellis import recurrent as recurrent
+    from keras_trellis.core.gates import FastGRNNGate as FastGRNNGate
+    from keras_trellis.core.gates import Gate as Gate
+    from keras_trellis.core.gates import GRUGate as GRUGate
+    from keras_trellis.core.gates import IRCGRUGate as IRCGRUGate
+    from keras_trellis.core.gates import IRCLSTMGate as IRCLSTMGate
+    from keras_trellis.core.gates import LSTMGate as LSTMGate
+    from keras_trellis.core.gates import TanhGate as TanhGate
+    from keras_trellis.core.network import depth_for as depth_for
+    from keras_trellis.core.network import receptive_field as receptive_field
+    from keras_trellis.layers.equilibrium import (
+        EquilibriumTrellisLayer as EquilibriumTrellisLayer,
     )
-    from keras_trellis.core.network import depth_for, receptive_field
-    from keras_trellis.layers.equilibrium import EquilibriumTrellisLayer
-    from keras_trellis.layers.recurrent import RecurrentLayer
-    from keras_trellis.layers.sequence import SequenceLayer
-    from keras_trellis.layers.trellis import TrellisLayer
-    from keras_trellis.models.classifier import TrellisClassifier
-    from keras_trellis.models.language_model import TrellisLM
-    from keras_trellis.models.losses import LossTerms
-    from keras_trellis.models.streamed.model import StreamedModel
-    from keras_trellis.recurrent.stacked import StackedLSTM
-    from keras_trellis.recurrent.tensorized import TensorizedLSTM
-    from keras_trellis.types import Cache, Convergence, State
-
-__all__ = [
-    "Cache",
-    "Convergence",
-    "EquilibriumTrellisLayer",
-    "FastGRNNGate",
-    "GRUGate",
-    "Gate",
-    "IRCGRUGate",
-    "IRCLSTMGate",
-    "LSTMGate",
-    "LossTerms",
-    "RecurrentLayer",
-    "SequenceLayer",
-    "StackedLSTM",
-    "State",
-    "StreamedModel",
-    "TanhGate",
-    "TensorizedLSTM",
-    "TrellisClassifier",
-    "TrellisLM",
-    "TrellisLayer",
-    "convert",
-    "depth_for",
-    "heads",
-    "receptive_field",
-    "recurrent",
-]
+    from keras_trellis.layers.recurrent import RecurrentLayer as RecurrentLayer
+    from keras_trellis.layers.sequence import SequenceLayer as SequenceLayer
+    from keras_trellis.layers.trellis import TrellisLayer as TrellisLayer
+    from keras_trellis.models.classifier import TrellisClassifier as TrellisClassifier
+    from keras_trellis.models.language_model import TrellisLM as TrellisLM
+    from keras_trellis.models.losses import LossTerms as LossTerms
+    from keras_trellis.models.streamed.model import StreamedModel as StreamedModel
+    from keras_trellis.recurrent.stacked import StackedLSTM as StackedLSTM
+    from keras_trellis.recurrent.tensorized import TensorizedLSTM as TensorizedLSTM
+    from keras_trellis.types import Cache as Cache
+    from keras_trellis.types import Convergence as Convergence
+    from keras_trellis.types import State as State
 
 # The module of each name that is none itself.
 _MODULES = {
@@ -88,6 +65,8 @@ _MODULES = {
     "depth_for": "core.network",
     "receptive_field": "core.network",
 }
+
+__all__ = [*_MODULES, "convert", "heads", "recurrent"]
 
 
 def __dir__() -> list[str]:

@@ -11,48 +11,26 @@ if TYPE_CHECKING:
     from keras_trellis import *  # noqa: F403
     from keras_trellis.recurrent import *  # noqa: F403
 
-__all__ = [  # noqa: F405
+# The layers that `keras_trellis.recurrent` does not have.
+_OTHERS = (
     "EquilibriumTrellisLayer",
-    "FastGRNN",
-    "FastGRNNCell",
-    "IHCLSTM",
-    "IHCLSTMCell",
-    "IRCFastGRNN",
-    "IRCFastGRNNCell",
-    "IRCGRU",
-    "IRCGRUCell",
-    "IRCLSTM",
-    "IRCLSTMCell",
-    "IRCSRU",
-    "IRCSRUCell",
-    "IRCTLSTM",
-    "IRCTLSTMCell",
     "RecurrentLayer",
-    "SRU",
-    "SRUCell",
     "SequenceLayer",
-    "StackedLSTM",
-    "TLSTM",
-    "TLSTMCell",
-    "TensorizedLSTM",
-    "TensorizedLSTMCell",
     "TrellisLayer",
-    "WeightDropLSTM",
-    "WeightDropLSTMCell",
-]
+)
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    return sorted({*globals(), *__getattr__("__all__")})
 
 
-if not TYPE_CHECKING:  # it would have every name
-
-    def __getattr__(name: str) -> Any:
-        """Returns a public layer or cell."""
-        if name not in __all__:
-            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+def __getattr__(name: str) -> Any:
+    """Returns a public layer or cell; `__all__`: the names of all of them."""
+    if name == "__all__" or name[0].isupper():  # nor a module of this folder
         package = importlib.import_module("keras_trellis")
-        if name in package.__all__:
-            return getattr(package, name)
-        return getattr(package.recurrent, name)
+        names = [*_OTHERS, *package.recurrent.__all__]
+        if name == "__all__":
+            return names
+        if name in names:
+            return getattr(package if name in _OTHERS else package.recurrent, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -26,14 +26,20 @@ def linked(text, folder):
     return [path for path in paths if path.suffix in (".csv", ".md")]
 
 
+def text_of(source):
+    text = source.read_text()
+    if source.suffix == ".csv":  # whose commas are none of thousands
+        return text.replace(",", "\n")
+    return without_links(text)
+
+
 def without_links(text):
     return re.sub(r"\]\([^)]*\)", "]", text)
 
 
 def unsupported(claimed, sources):
     """Returns the numbers of a text that no source has, in as many digits or in more."""
-    texts = "\n".join(without_links(path.read_text()) for path in sources)
-    known = tables.numbers(texts)
+    known = tables.numbers("\n".join(map(text_of, sources)))
     return [
         number
         for number in tables.numbers(without_links(claimed))
@@ -147,23 +153,6 @@ def test_who_has_the_lower_error_of_the_memory_tests():
     assert best == ["GRU", "TCN"]
     said = "On adding the GRU's error is lower (no significant difference), on copy memory the"
     assert f"{said} TCN's." in prose("index.md")
-
-
-def test_what_a_mask_costs_is_what_the_note_has():
-    note = (DOCS / "notes" / "benchmarks.md").read_text()
-    section = note.split("### One answer with a mask")[1].split("\n### ")[0]
-    (alone, trellis), (_, lstm) = (
-        [[float(time) for time in cell.split(",")] for cell in line.split("|")[2:4]]
-        for line in section.splitlines()
-        if line.startswith("| keras")
-    )
-    least, most = sorted(
-        masked / time for masked, time in zip(trellis, alone, strict=True)
-    )
-    fewest, many = sorted(time / ours for time, ours in zip(lstm, trellis, strict=True))
-    page = (DOCS / "which_layer.md").read_text()
-    assert f"[{least:.1f} to {most:.1f} times](notes/benchmarks.md#one-answer" in page
-    assert f"a masked LSTM takes {fewest:.0f} to {many:.0f} times that" in page
 
 
 def test_our_networks_of_text_have_an_eighth_of_the_papers_parameters_or_less():
