@@ -168,21 +168,15 @@ def small_stacked_lstm() -> dict:
     docs/notes/language_models.md has the trials.
     """
     config = small()
-    config["model"] = dict(
+    for field in ("dtype", "depth", "dilation_rate", "auxiliary_every"):
+        del config["model"][field]
+    config["model"].update(
         layer="equilibrium",
         units=440,  # 2,944,962 parameters
         groups=2,
         inject_groups=True,
         unit_forget_bias=True,
-        output_units=200,
-        embedding_units=200,
-        embeddings_initializer=dict(config=dict(minval=-0.5, maxval=0.5)),
-        embedding_dropout=0.05,
         dropout=0.2,
-        recurrent_dropout=0.1,
-        output_dropout=0.3,
-        head="adaptive",
-        adaptive=dict(cutoffs=(1000, 4000)),
     )
     config["data"].update(batch_size=32, window=40)
     config["optimizer"].update(learning_rate=8e-3)
@@ -199,19 +193,11 @@ def small_lstm() -> dict:
     Dropout of the recurrent state is off: it hurt, and Keras's loop takes twice as long with it.
     """
     config = small_stacked_lstm()
-    config["model"] = dict(
-        layer="lstm",
-        units=283,  # 2,945,490 parameters
-        layers=2,
-        embedding_units=200,
-        embeddings_initializer=dict(config=dict(minval=-0.5, maxval=0.5)),
-        embedding_dropout=0.05,
-        dropout=0.2,
-        layer_dropout=0.15,
-        output_dropout=0.3,
-        head="adaptive",
-        adaptive=dict(cutoffs=(1000, 4000)),
-    )
+    for field in ("groups", "inject_groups", "unit_forget_bias"):
+        del config["model"][field]
+    del config["model"]["output_units"], config["model"]["recurrent_dropout"]
+    # 2,945,490 parameters
+    config["model"].update(layer="lstm", units=283, layers=2, layer_dropout=0.15)
     config["optimizer"].update(learning_rate=6e-3)
     return config
 

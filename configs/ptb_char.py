@@ -111,25 +111,19 @@ def small_stacked_lstm() -> dict:
 
     docs/notes/language_models.md has the trials.
     """
-    config = paper()
-    # Keras's own initializers: N(0, 0.01^2) is slow to start.
-    config["model"] = dict(
+    config = small()
+    for field in ("depth", "dilation_rate", "auxiliary_every"):
+        del config["model"][field]
+    config["model"].update(
         layer="equilibrium",
         units=422,  # 661,002 parameters
         groups=2,
         inject_groups=True,
         unit_forget_bias=True,
         output_units=211,
-        embedding_units=64,
-        # Vectors in [-0.1, 0.1] are slow, too.
-        embeddings_initializer=dict(config=dict(minval=-1.0, maxval=1.0)),
-        # One expert: a dense layer between the outputs and the softmax.
-        head="mixture",
-        mixture=dict(experts=1),
     )
-    config["data"].update(batch_size=32, window=40)
-    config["optimizer"].update(learning_rate=9e-3, clip_norm=1.0, weight_decay=0.0)
-    config["schedule"].update(factor=0.25, epochs=())
+    config["data"].update(window=40)
+    config["optimizer"].update(learning_rate=9e-3)
     # The rate falls along a cosine over the steps, which are 1.1 passes over the text.
     config["training"] = dict(epochs=6, steps=4500, jit_compile=True)
     return config

@@ -355,6 +355,13 @@ def _known(cls: type, init: Callable) -> dict[str, inspect.Parameter]:
     return known
 
 
+def named(cls: type) -> dict[str, inspect.Parameter]:
+    """Returns the arguments that the nearest constructor behind `constructor` takes by name."""
+    inits = (vars(base).get("__init__") for base in cls.__mro__)
+    init: Any = next(init for init in inits if hasattr(init, "is_checked"))
+    return _known(cls, init)
+
+
 def _keywords(cls: type, init: Callable) -> list[inspect.Parameter]:
     """Returns what the bases behind an `__init__` take by name alone, the nearest base first."""
     inits = [vars(base)["__init__"] for base in cls.__mro__ if "__init__" in vars(base)]

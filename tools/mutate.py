@@ -56,7 +56,6 @@ _LOOP = (f"{_TRAINERS}/training/test_loop.py", f"{_TRAINERS}/training/test_runs.
 # of its own name.
 COVER: Mapping[str, Sequence[str]] = {
     "keras_trellis/core/": (_WHOLE, _LAYER, f"{_LIBRARY}/core/test_network.py"),
-    "keras_trellis/core/ascent": (*_SOLVED, _LAYER),
     "keras_trellis/core/checks": (f"{_LIBRARY}/test_arguments.py", _LAYER, _GATED),
     "keras_trellis/core/equilibrium": _SOLVED,
     "keras_trellis/core/fixed_point": _SOLVED,

@@ -81,7 +81,8 @@ def _evaluate() -> None:
             raise ValueError(
                 f"--{name} is for language models. Received: a run of {task.name}"
             )
-    task.part("experiment").evaluate(path, FLAGS.data_dir, **options())
+    experiment = task.part("experiment").load(config, FLAGS.data_dir, path)
+    experiment.evaluate(path, **options())
 
 
 def check_language_flags() -> None:

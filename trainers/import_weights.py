@@ -127,7 +127,8 @@ def _import() -> None:
         flush=True,
     )
     if FLAGS.score:
-        task.part("experiment").evaluate(path, FLAGS.data_dir, **part.SCORED)
+        experiment = task.part("experiment").load(config, FLAGS.data_dir, path)
+        experiment.evaluate(path, **part.SCORED)
 
 
 def _refuse_other(path: epath.Path, provenance: Mapping[str, str]) -> None:

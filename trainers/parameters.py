@@ -34,7 +34,7 @@ class Count(NamedTuple):
 def counts() -> Iterator[Count]:
     """Yields those of each preset whose data have a published size."""
     for task in registry.TASKS.values():
-        published = task.part("experiment").published_parameters
+        published = task.part("experiment").load.published_parameters
         for config in configs.presets(task.name):
             if (counted := published(config)) is not None:
                 model, layer = counted

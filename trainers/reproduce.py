@@ -19,9 +19,10 @@ from absl import flags
 from ml_collections import ConfigDict
 
 from configs import papers
+from configs.papers import ROWS, Row
 from trainers.cli import command, config_flags, run_flags
 from trainers.data import names
-from trainers.papers.rows import ROWS, Row, of_recipe
+from trainers.papers.rows import of_recipe
 from trainers.tasks import config as configs
 from trainers.tasks import registry, schema
 

@@ -21,7 +21,7 @@ os.environ.update(OMP_NUM_THREADS="1", CUDA_VISIBLE_DEVICES="-1")
 # TensorFlow reads the environment when it is imported.
 from docs.studies import running
 from trainers.language import modeling, models
-from trainers.language.texts import load_corpus
+from trainers.language.corpora import load_corpus
 from trainers.tasks import config as configs
 from trainers.training import runs, strategies
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import functools
 import math
+import zlib
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NoReturn, TypeAlias
 
 import jax
 import jax.experimental.sparse
@@ -14,12 +15,12 @@ import numpy as np
 from jax import Array as Tensor
 from jax import numpy as jnp
 
-from keras_trellis.backend.jax_fixed_point import fixed_point as fixed_point
-from keras_trellis.backend.jax_random import dropout_mask as dropout_mask
-from keras_trellis.backend.jax_random import row_bits as row_bits
 from keras_trellis.backend.shared import *  # noqa: F403
+from keras_trellis.formats import philox
 
 NAME = "jax"
+
+_Words: TypeAlias = tuple[Tensor, ...]
 
 
 def is_sparse(value: Any) -> bool:
@@ -379,3 +380,151 @@ def _written(
         flat = entries.reshape([-1, *entries.shape[2:]])
         after[name] = buffers[name].at[places.reshape([-1])].set(flat)
     return after
+
+
+# Random bits that are TensorFlow's: `formats.philox` of a seed and a place
+
+
+def stream_seed(seed: Tensor, name: str) -> Tensor:
+    """Returns the seed `[2]` of the random stream `name`; see TensorFlow's."""
+    return fold_in(seed, zlib.crc32(name.encode()) >> 1)
+
+
+def fold_in(seed: Tensor, data: int) -> Tensor:
+    """Returns a new seed `[2]` that depends on a seed, int32 `[2]`, and on an integer."""
+    first = uniform_bits([1], seed)[0].astype("int32")
+    return jnp.stack([first, jnp.asarray(data, "int32")])
+
+
+def dropout_mask(
+    seed: Tensor, name: str, rate: float, shape: Sequence[int], dtype: Any
+) -> Tensor:
+    """Returns a mask of inverted dropout; see TensorFlow's, whose bits it has."""
+    bits = uniform_bits(shape, stream_seed(seed, name))
+    is_retained = bits >= np.uint32(int(rate * 2**32))
+    return is_retained.astype(dtype) * (1.0 / (1.0 - rate))
+
+
+def uniform_bits(shape: Sequence[int], seed: Tensor) -> Tensor:
+    """Returns the uint32 numbers of `tf.random.stateless_uniform`.
+
+    Args:
+        shape: the result's shape, of less than 2**34 numbers.
+        seed: int32 `[2]`.
+    """
+    seed = jnp.asarray(seed, "int32")[:, None]
+    low, high = seed.astype("uint32"), (seed >> 31).astype("uint32")  # of 64 bits each
+    words = low[0], high[0], low[1], high[1]
+    return philox.seeded(words, math.prod(shape), jnp, _philox).reshape(shape)
+
+
+def row_bits(seeds: Tensor, numbers: Tensor, count: int) -> Tensor:
+    """Returns uniform uint32 numbers `[B, count]`; see TensorFlow's."""
+    *key, row = seeds.astype("uint32").T[..., None]
+    number = numbers.astype("uint32")[:, None]
+    others = row, number, jnp.zeros_like(number)
+    return philox.stream(key, others, count, jnp, _philox)
+
+
+def _philox(counters: _Words, key: _Words) -> _Words:
+    """Returns the four words of the block of each counter, of four words, and a key of two."""
+
+    # A loop: without one, XLA computes most of each round again in the next.
+    def turn(_: Any, state: tuple[_Words, _Words]) -> tuple[_Words, _Words]:
+        return philox.turned(*state, _word_product)
+
+    words, _ = jax.lax.fori_loop(0, philox.ROUNDS, turn, (counters, key))
+    return words
+
+
+def _word_product(word: Tensor, multiplier: int) -> tuple[Tensor, Tensor]:
+    """Returns both words of a product of two: JAX has no longer integers unless it is told to."""
+    half = np.uint32(0xFFFF)
+    low, high = np.uint32(multiplier & 0xFFFF), np.uint32(multiplier >> 16)
+    below, above = word & half, word >> 16
+    middle = above * low + (below * low >> 16)
+    carried = below * high + (middle & half)
+    return (
+        above * high + (middle >> 16) + (carried >> 16),
+        word * np.uint32(multiplier),
+    )
+
+
+# The gradient of a fixed point
+
+
+def fixed_point(
+    find: Callable[..., tuple[Tensor, Any]],
+    function: Callable[[Tensor, Any], Tensor],
+    guess: Tensor,
+    parameters: Any,
+    solved: Tensor | None,
+) -> tuple[Tensor, Any]:
+    """Returns z with z = f(z, a), and how far it came; differentiable with respect to a.
+
+    For dL/dz = v the gradient is u df/da, where u solves u = v + u df/dz. That system is solved as
+    z was, on products of u with the Jacobian of f at z.
+
+    The solver is a `jax.lax.while_loop`, which has no derivative in reverse. So the gradient is
+    that of the implicit function theorem always, in training and not: its memory is that of one
+    application of the map, for any number of iterations. As it takes the fixed point for exact, it
+    has an error of the size of the tolerance. It cannot be differentiated itself.
+
+    Source: Bai, Kolter, Koltun, "Deep Equilibrium Models", NeurIPS 2019,
+    https://arxiv.org/abs/1909.01377, theorem 1.
+
+    Args:
+        find: `core.fixed_point.solve` with its tolerance and bound.
+        function: f, which depends on no other array that has a gradient.
+        guess: the first iterate.
+        parameters: a, a nest of arrays.
+        solved: as for `solve`.
+    """
+
+    @jax.custom_vjp
+    def apply(parameters: Any, guess: Tensor, solved: Tensor | None) -> Any:
+        def iterate(z: Tensor) -> Tensor:
+            return function(z, parameters)
+
+        return find(iterate, guess, solved=solved)
+
+    def forward(parameters: Any, guess: Tensor, solved: Tensor | None) -> Any:
+        state, convergence = apply(parameters, guess, solved)
+        return (state, convergence), (state, parameters)
+
+    def backward(residuals: Any, upstream: Any) -> Any:
+        state, parameters = residuals
+        by_after, _ = upstream
+
+        def by_iterate(z: Tensor) -> Tensor:
+            return function(z, parameters)
+
+        _, pull_back = jax.vjp(by_iterate, state)
+
+        def advance(u: Tensor) -> Tensor:
+            (by_state,) = pull_back(u)
+            return by_after + by_state
+
+        u, _ = find(advance, by_after, reverse=True)
+        by_parameters_alone = functools.partial(function, state)
+        _, pull_back = jax.vjp(by_parameters_alone, parameters)
+        (by_parameters,) = pull_back(_only_first(u))
+        return by_parameters, None, None
+
+    apply.defvjp(forward, backward)
+    return apply(parameters, guess, solved)
+
+
+@jax.custom_jvp
+def _only_first(gradient: Tensor) -> Tensor:
+    """Returns a gradient that cannot be differentiated."""
+    return gradient
+
+
+@_only_first.defjvp
+def _refuse(primals: Any, tangents: Any) -> NoReturn:
+    # It would miss that z, a constant in `backward`, depends on a.
+    raise NotImplementedError(
+        "An EquilibriumTrellisLayer has first gradients alone: its gradient cannot be "
+        "differentiated."
+    )

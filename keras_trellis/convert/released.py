@@ -15,30 +15,31 @@ script's criterion. A model of pixel sequences has the network as `network.0.mod
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from keras_trellis.convert.arrays import (
-    Arrays,
-    canonical,
-    parted,
-    require_equal,
-    require_names,
-    require_shape,
-)
-from keras_trellis.convert.released_heads import head_names, head_weights, make_head
+from keras_trellis.heads import AdaptiveSoftmax, Head, MixtureOfSoftmaxes
 from keras_trellis.layers.trellis import TrellisLayer
 from keras_trellis.models import legacy
 from keras_trellis.models.classifier import TrellisClassifier
 from keras_trellis.models.language_model import TrellisLM
+
+Arrays = Mapping[str, np.ndarray]
+
+_NETWORK = re.compile(r"^((tnet|network\.0)\.module\.)?full_conv\.(\w+?)(_raw)?$")
+_MIXTURE_PREFIX = re.compile(r"^(mixsoft|network\.1)\.")
 
 _GATES = [0, 3, 2, 1]  # blocks i, o, g, f there; i, f, c, o in Keras
 _PLAIN = frozenset({"weight1", "weight2", "bias2"})
 _NORMALIZED = frozenset({"weight1_g", "weight1_v", "weight2_g", "weight2_v", "bias2"})
 _LANGUAGE_MODEL = frozenset({"encoder.weight", "decoder.weight", "decoder.bias"})
 _CLASSIFIER = frozenset({"linear.weight", "linear.bias"})
+_MIXTURE = frozenset({"prior.weight", "prior.bias", "latent.weight", "latent.bias"})
+_SPLIT = frozenset({"tail_vectors", "tail_bias"})
+_EPSILON = 1e-8  # what the released code adds to the probabilities of a mixture
 
 
 def layer_from_torch(
@@ -79,7 +80,7 @@ def layer_from_torch(
         >>> tuple(layer(np.ones([2, 10, 3], "float32")).shape)
         (2, 10, 5)
     """
-    weights = _layer_weights(canonical(arrays))
+    weights = _layer_weights(_canonical(arrays))
     layer = _layer(
         weights, depth, dilation_rate, output_units, dtype, return_sequences=True
     )
@@ -139,12 +140,14 @@ def language_model_from_torch(
         >>> tuple(model(np.zeros([2, 10], "int32")).shape)
         (2, 10, 50)
     """
-    tensors = canonical(arrays)
-    model_arrays, layer_arrays = parted(tensors, _LANGUAGE_MODEL | head_names(tensors))
+    tensors = _canonical(arrays)
+    model_arrays, layer_arrays = _parted(
+        tensors, _LANGUAGE_MODEL | _head_names(tensors)
+    )
     weights = _layer_weights(layer_arrays)
     table, bias = _tied_table(model_arrays, weights["kernel"].shape[1])
-    head_arrays = head_weights(model_arrays, cutoffs)
-    head = make_head(
+    head_arrays = _head_weights(model_arrays, cutoffs)
+    head = _head(
         head_arrays, cutoffs, latent_dropout, seed=kwargs.get("seed"), dtype=dtype
     )
     features = table.shape[1]
@@ -172,9 +175,9 @@ def _tied_table(arrays: Arrays, units: int) -> tuple[np.ndarray, np.ndarray]:
     """Returns the word vectors `[V, units]`, which the head shares, and its bias `[V]`."""
     table = arrays["encoder.weight"]
     bias = arrays["decoder.bias"]
-    require_shape("encoder.weight", table, (None, units))
-    require_shape("decoder.bias", bias, table.shape[:1])
-    require_equal("encoder.weight", table, "decoder.weight", arrays["decoder.weight"])
+    _check_shape("encoder.weight", table, (None, units))
+    _check_shape("decoder.bias", bias, table.shape[:1])
+    _check_equal("encoder.weight", table, "decoder.weight", arrays["decoder.weight"])
     return table, bias
 
 
@@ -220,13 +223,13 @@ def classifier_from_torch(
         >>> tuple(model(np.ones([2, 10, 1], "float32")).shape)
         (2, 4)
     """
-    model_arrays, layer_arrays = parted(canonical(arrays), _CLASSIFIER)
+    model_arrays, layer_arrays = _parted(_canonical(arrays), _CLASSIFIER)
     weights = _layer_weights(layer_arrays)
     matrix = model_arrays["linear.weight"]
     bias = model_arrays["linear.bias"]
-    require_shape("linear.weight", matrix, (None, None))
+    _check_shape("linear.weight", matrix, (None, None))
     classes, features = matrix.shape
-    require_shape("linear.bias", bias, (classes,))
+    _check_shape("linear.bias", bias, (classes,))
     layer_arguments, model_arguments = legacy.split(TrellisClassifier, kwargs)
     layer_arguments["name"] = "trellis"
     layer = _layer(weights, depth, dilation_rate, features, dtype, **layer_arguments)
@@ -262,16 +265,16 @@ def _layer(
 def _layer_weights(arrays: Arrays) -> Arrays:
     """Returns the layer's variables, by their Keras names."""
     normalized = not _PLAIN <= arrays.keys() and "weight1_g" in arrays
-    require_names(_NORMALIZED if normalized else _PLAIN, arrays)
+    _check_names(_NORMALIZED if normalized else _PLAIN, arrays)
     suffix = "_v" if normalized else ""
     name = f"weight1{suffix}"
     hidden_name = f"weight2{suffix}"
     hidden = arrays[hidden_name]
-    require_shape(hidden_name, hidden, (None, None, None))
+    _check_shape(hidden_name, hidden, (None, None, None))
     units, taps = hidden.shape[1:]
-    require_shape(hidden_name, hidden, (4 * units, units, taps))
-    require_shape(name, arrays[name], (4 * units, None, taps))
-    require_shape("bias2", arrays["bias2"], (4 * units,))
+    _check_shape(hidden_name, hidden, (4 * units, units, taps))
+    _check_shape(name, arrays[name], (4 * units, None, taps))
+    _check_shape("bias2", arrays["bias2"], (4 * units,))
     weights = {
         "kernel": _kernel(arrays[name]),
         "recurrent_kernel": _kernel(hidden),
@@ -279,7 +282,7 @@ def _layer_weights(arrays: Arrays) -> Arrays:
     }
     if normalized:
         for scale in ("weight1_g", "weight2_g"):
-            require_shape(scale, arrays[scale], (4 * units, 1, 1))
+            _check_shape(scale, arrays[scale], (4 * units, 1, 1))
         weights["kernel_scale"] = _blocks(arrays["weight1_g"][:, 0, 0])
         weights["recurrent_scale"] = _blocks(arrays["weight2_g"][:, 0, 0])
     return weights
@@ -299,3 +302,177 @@ def _blocks(values: np.ndarray) -> np.ndarray:
     """Puts the blocks on the last axis in Keras's order."""
     blocks = np.split(values, 4, axis=-1)
     return np.concatenate([blocks[gate] for gate in _GATES], axis=-1)
+
+
+# The heads: tied softmax, mixture of softmaxes, split softmax
+
+
+def _head_names(arrays: Arrays) -> frozenset[str]:
+    """Returns the names of the head's own arrays, all of them where `arrays` has one."""
+    names: frozenset[str] = frozenset()
+    for head in (_MIXTURE, _SPLIT):
+        if head & arrays.keys():
+            names |= head
+    return names
+
+
+def _head_weights(arrays: Arrays, cutoffs: Sequence[int] | None) -> Arrays:
+    """Returns the head's variables but its bias, by their Keras names.
+
+    Raises:
+        ValueError: an array has another shape, or a split softmax has no `cutoffs`.
+    """
+    units = arrays["encoder.weight"].shape[1]
+    if "tail_vectors" in arrays:
+        return _split_weights(arrays, cutoffs, units)
+    if "prior.weight" in arrays:
+        return _mixture_weights(arrays, units)
+    return {}
+
+
+def _head(
+    weights: Arrays,
+    cutoffs: Sequence[int] | None,
+    latent_dropout: float,
+    *,
+    seed: int | None,
+    dtype: Any,
+) -> str | Head:
+    """Returns the head of these variables, as `TrellisLM` takes it.
+
+    Raises:
+        ValueError: an argument belongs to another head.
+    """
+    if cutoffs is not None and "tail_vectors" not in weights:
+        raise ValueError(
+            f"`cutoffs` needs the arrays of a split softmax, {sorted(_SPLIT)}. "
+            f"Received: cutoffs={cutoffs!r}, and `arrays` without them"
+        )
+    if latent_dropout and "prior_bias" not in weights:
+        raise ValueError(
+            f"`latent_dropout` needs the arrays of a mixture of softmaxes, {sorted(_MIXTURE)}. "
+            f"Received: latent_dropout={latent_dropout!r}, and `arrays` without them"
+        )
+    if "prior_bias" in weights:
+        return MixtureOfSoftmaxes(
+            len(weights["prior_bias"]),
+            latent_dropout=latent_dropout,
+            epsilon=_EPSILON,
+            seed=seed,
+            dtype=dtype,
+        )
+    if cutoffs is not None:
+        return AdaptiveSoftmax(cutoffs, dtype=dtype)
+    return "tied"
+
+
+def _split_weights(
+    arrays: Arrays,
+    cutoffs: Sequence[int] | None,
+    units: int,
+) -> Arrays:
+    if cutoffs is None:
+        raise ValueError(
+            "`cutoffs` must say where the split softmax of `arrays` is split (the released "
+            "script's `splits`). Received: cutoffs=None"
+        )
+    _check_shape("tail_vectors", arrays["tail_vectors"], (len(cutoffs), units))
+    _check_shape("tail_bias", arrays["tail_bias"], (len(cutoffs),))
+    # There the first of the rare clusters has the last of the tokens.
+    return {name: arrays[name][::-1] for name in _SPLIT}
+
+
+def _mixture_weights(arrays: Arrays, units: int) -> Arrays:
+    prior = arrays["prior.weight"]
+    latent = arrays["latent.weight"]
+    _check_shape("prior.weight", prior, (None, None))
+    experts, features = prior.shape
+    _check_shape("prior.bias", arrays["prior.bias"], (experts,))
+    _check_shape("latent.weight", latent, (experts * units, features))
+    _check_shape("latent.bias", arrays["latent.bias"], (experts * units,))
+    return {
+        "prior_kernel": prior.T,
+        "prior_bias": arrays["prior.bias"],
+        "latent_kernel": latent.T,
+        "latent_bias": arrays["latent.bias"],
+    }
+
+
+# The arrays of a state dict, by name and by shape
+
+
+def _canonical(arrays: Arrays) -> Arrays:
+    """Returns each tensor once, without the prefixes and suffixes of wrappers.
+
+    Raises:
+        ValueError: a tensor has two names and different values.
+    """
+    names: dict[str, str] = {}
+    tensors: dict[str, np.ndarray] = {}
+    for name, value in arrays.items():
+        short = name.removeprefix("module.")
+        short = _NETWORK.sub(r"\3", short)
+        short = _MIXTURE_PREFIX.sub("", short)
+        array = np.asarray(value)
+        if short in tensors:
+            _check_equal(names[short], tensors[short], name, array)
+        names[short], tensors[short] = name, array
+    return tensors
+
+
+def _parted(
+    arrays: Arrays,
+    names: frozenset[str],
+) -> tuple[Arrays, Arrays]:
+    """Returns the arrays of these names and the other arrays.
+
+    Raises:
+        ValueError: one of the names is missing.
+    """
+    named: dict[str, np.ndarray] = {}
+    others: dict[str, np.ndarray] = {}
+    for name, array in arrays.items():
+        chosen = named if name in names else others
+        chosen[name] = array
+    _check_names(names, named)
+    return named, others
+
+
+def _check_names(names: frozenset[str], arrays: Arrays) -> None:
+    """Raises ValueError unless the arrays have exactly these names."""
+    missing = sorted(names - arrays.keys())
+    unknown = sorted(arrays.keys() - names)
+    if missing or unknown:
+        raise ValueError(
+            f"`arrays` must have the names {sorted(names)}. "
+            f"Received: arrays without {missing}, with the unknown {unknown}"
+        )
+
+
+def _check_shape(
+    name: str,
+    array: np.ndarray,
+    shape: Sequence[int | None],
+) -> None:
+    """Raises ValueError unless an array has this shape; None stands for any size."""
+    fits = len(array.shape) == len(shape)
+    for size, wanted in zip(array.shape, shape, strict=False):
+        fits = fits and wanted in (None, size)
+    if not fits:
+        raise ValueError(
+            f"`arrays[{name!r}]` must be of shape {tuple(shape)}. Received: {array.shape}"
+        )
+
+
+def _check_equal(
+    name: str,
+    array: np.ndarray,
+    other: str,
+    value: np.ndarray,
+) -> None:
+    """Raises ValueError unless two arrays are equal."""
+    if not np.array_equal(array, value):
+        raise ValueError(
+            f"`arrays[{name!r}]` and `arrays[{other!r}]` are one tensor and must be equal. "
+            f"Received: shapes {array.shape} and {value.shape}"
+        )

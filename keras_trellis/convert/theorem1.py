@@ -4,6 +4,9 @@ An L-layer RNN truncated to M steps equals a trellis network of depth M + L - 1 
 channels, one for each RNN layer. The past tap is block diagonal (each layer's own recurrence), the
 present tap block sub-diagonal (each layer's input from the layer below). Group l is zero below
 level l: there its layer has not had its first step, nor read its bias.
+
+A gate of an IRC layer reads W_k v = W_k x + (W_k diag(alpha) U_V) h'. That is linear in
+(x, h'), so that the recurrent matrix of block k is W_k diag(alpha) U_V.
 """
 
 from __future__ import annotations
@@ -16,10 +19,17 @@ from typing import NamedTuple, TypeAlias
 import keras
 import numpy as np
 
-from keras_trellis import arguments
-from keras_trellis.convert import gated
-from keras_trellis.core.gates import Gate, GRUGate, LSTMGate, TanhGate
-from keras_trellis.core.kernels import RESTRAINTS
+from keras_trellis import arguments, recurrent
+from keras_trellis.core.gates import (
+    FastGRNNGate,
+    Gate,
+    GRUGate,
+    IRCGRUGate,
+    IRCLSTMGate,
+    LSTMGate,
+    TanhGate,
+)
+from keras_trellis.core.kernels import TRAINING_ARGUMENTS
 from keras_trellis.layers.trellis import TrellisLayer
 
 RNN: TypeAlias = keras.layers.Layer
@@ -29,14 +39,15 @@ _GATES: dict[type[RNN], type[Gate]] = {
     keras.layers.GRU: GRUGate,
     keras.layers.SimpleRNN: TanhGate,
 }
-# What an RNN layer has for training alone.
-_TRAINING_ARGUMENTS = (
-    "dropout",
-    "recurrent_dropout",
-    "weight_dropout",
-    "activity_regularizer",
-    *RESTRAINTS,
-)
+_RESIDUAL = (recurrent.IRCGRU, recurrent.IRCLSTM, recurrent.IRCFastGRNN)
+_GATED = (*_RESIDUAL, recurrent.FastGRNN)
+# Why a trellis network cannot equal a layer.
+_REASONS = {
+    recurrent.IHCLSTM: "its highway multiplies what the state and the input say before "
+    "the kernel does, so that no pre-activation is linear in them",
+    recurrent.SRU: "its gates read the state through vectors, not through a kernel that "
+    "reads h",
+}
 
 
 class _Blocks(NamedTuple):
@@ -158,7 +169,7 @@ def _widened(
 def _warn_left_behind(layers: Sequence[RNN]) -> None:
     left = [
         name
-        for name in _TRAINING_ARGUMENTS
+        for name in TRAINING_ARGUMENTS
         if any(_has(layer, name) for layer in layers)
     ]
     if not all(layer.trainable for layer in layers):
@@ -197,7 +208,7 @@ def _check(layers: Sequence[RNN]) -> None:
         if not below.return_sequences:
             raise _refusal("have return_sequences=True below the last", below)
         if vars(_layer_gate(layer)) != vars(_layer_gate(first)):
-            same = "beta and kappa" if type(layer) in gated.LAYERS else "activations"
+            same = "beta and kappa" if type(layer) in _GATED else "activations"
             raise _refusal(f"have the same {same}", layer)
         if layer.dtype_policy != first.dtype_policy:
             raise _refusal(
@@ -208,8 +219,8 @@ def _check(layers: Sequence[RNN]) -> None:
 def _check_kind(layer: RNN) -> None:
     """Raises ValueError unless a trellis network can equal the layer by itself."""
     # A class derived from one of these may compute something else.
-    if type(layer) not in (*_GATES, *gated.LAYERS):
-        reason = gated.REASONS.get(type(layer))
+    if type(layer) not in (*_GATES, *_GATED):
+        reason = _REASONS.get(type(layer))
         because = f" ({type(layer).__name__} cannot: {reason})" if reason else ""
         raise _refusal(
             "each be a keras.layers.LSTM, GRU or SimpleRNN, or an IRCGRU, IRCLSTM, "
@@ -234,8 +245,8 @@ def _check_kind(layer: RNN) -> None:
 
 
 def _layer_gate(layer: RNN) -> Gate:
-    if type(layer) in gated.LAYERS:
-        return gated.layer_gate(layer)
+    if type(layer) in _GATED:
+        return _gated_gate(layer)
     gate = _GATES[type(layer)]
     if isinstance(layer, keras.layers.SimpleRNN):
         return gate(layer.activation)
@@ -248,8 +259,8 @@ def _refusal(expected: str, layer: object) -> ValueError:
 
 def _weight_blocks(layer: RNN) -> _Blocks:
     """Splits an RNN layer's weights into the blocks of the gate."""
-    if type(layer) in gated.LAYERS:
-        return _Blocks(*gated.weight_blocks(layer))
+    if type(layer) in _GATED:
+        return _gated_blocks(layer)
     cell = layer.cell
     units = layer.units
 
@@ -284,3 +295,76 @@ def _gru_blocks(
         recurrent_kernel=np.concatenate([recurrent[:2], no_recurrence, recurrent[2:]]),
         bias=np.concatenate([bias.sum(0)[:2], bias[:, 2]]),
     )
+
+
+# The gated layers
+
+
+def _gated_gate(layer: RNN) -> Gate:
+    """Returns the gate of a trellis network that computes a step of a gated layer."""
+    if isinstance(layer, recurrent.IRCGRU):
+        return IRCGRUGate()
+    if isinstance(layer, recurrent.IRCLSTM):
+        return IRCLSTMGate()
+    beta = 1.0
+    kappa = 0.0
+    if hasattr(layer.cell, "beta_logit"):
+        beta = _scalar(layer, layer.cell.beta_logit)
+    if hasattr(layer.cell, "kappa_logit"):
+        kappa = _scalar(layer, layer.cell.kappa_logit)
+    activation = "linear" if isinstance(layer, _RESIDUAL) else "tanh"
+    return FastGRNNGate(activation, beta=beta, kappa=kappa)
+
+
+def _gated_blocks(layer: RNN) -> _Blocks:
+    """Returns a layer's weights by gate blocks.
+
+    Returns:
+        the kernel `[blocks, p, units]`, the recurrent kernel `[blocks, units, units]` and the
+        biases `[blocks, units]`.
+    """
+    kernel = _array(layer.cell.kernel)
+    bias = np.zeros(kernel.shape[1])
+    if hasattr(layer.cell, "bias"):
+        given = _array(layer.cell.bias)
+        bias[: len(given)] = given  # the blocks that it lacks come last
+    blocks = kernel.shape[1] // layer.units
+    weights = []
+    for weight in (kernel, _state_kernel(layer, kernel), bias):
+        by_block = np.split(weight, blocks, axis=-1)
+        weights.append(np.stack(by_block))
+    if isinstance(layer, recurrent.IRCLSTM):
+        # The blocks f, i, o, a, in the gate's order.
+        weights = [weight[[1, 0, 3, 2]] for weight in weights]
+    return _Blocks(*weights)
+
+
+def _state_kernel(layer: RNN, kernel: np.ndarray) -> np.ndarray:
+    """Returns what the pre-activations of all blocks read of the state, `[units, channels]`."""
+    cell = layer.cell
+    read = _array(cell.recurrent_kernel)
+    if not isinstance(layer, _RESIDUAL):
+        return read
+    alpha = _sigmoid(_array(cell.alpha_logit))
+    gates_kernel = kernel[:, : cell.gates * layer.units]
+    candidate_kernel = np.zeros((layer.units, layer.units))  # it reads x alone
+    gates_kernel = (read * alpha) @ gates_kernel
+    return np.concatenate([gates_kernel, candidate_kernel], axis=1)
+
+
+def _scalar(layer: RNN, logit: keras.Variable) -> float:
+    if len(logit.shape):
+        raise ValueError(
+            "`layers` must have one beta for all channels, as no gate has variables: the "
+            f"released IRCFastGRNN has a vector. Received: {layer!r}"
+        )
+    return float(_sigmoid(_array(logit)))
+
+
+def _array(variable: keras.Variable) -> np.ndarray:
+    values = keras.ops.convert_to_numpy(variable)
+    return np.asarray(values, np.float64)
+
+
+def _sigmoid(values: np.ndarray) -> np.ndarray:
+    return 1 / (1 + np.exp(-values))

@@ -59,7 +59,7 @@ def fixed_point(
     """Returns z with z = f(z, a), differentiable with respect to a.
 
     The gradient is that of the iterations made, all of which it keeps; on JAX it is that of the
-    implicit function theorem (`backend.jax_fixed_point`).
+    implicit function theorem (`backend.jax`).
 
     Args:
         function: f, causal as for `solve`.

@@ -5,6 +5,7 @@ A kernel is `[k, input channels, output channels]`; tap k - 1 reads the present 
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
@@ -12,23 +13,23 @@ import keras
 import numpy as np
 from keras import ops
 
+from keras_trellis import arguments
 from keras_trellis.core.convolution import rows, where
 from keras_trellis.types import Tensor
 
 _Map: TypeAlias = Callable[[Tensor], Tensor]
 
-_KINDS = {
-    "initializer": keras.initializers,
-    "regularizer": keras.regularizers,
-    "constraint": keras.constraints,
-}
+_KINDS = ("initializer", "regularizer", "constraint")
 _PREFIXES = ("kernel", "recurrent", "bias")
 
 ARGUMENTS = tuple(f"{prefix}_{kind}" for kind in _KINDS for prefix in _PREFIXES)
 """The arguments of a `WeightArguments`."""
 
-RESTRAINTS = ARGUMENTS[len(_PREFIXES) :]
-"""Those that act in training alone."""
+TRAINING_ARGUMENTS = (
+    *("dropout", "recurrent_dropout", "weight_dropout", "activity_regularizer"),
+    *ARGUMENTS[len(_PREFIXES) :],
+)
+"""The arguments of recurrent layers, and of those of levels, that act in training alone."""
 
 
 class WeightArguments(keras.layers.Layer):
@@ -99,12 +100,14 @@ class WeightArguments(keras.layers.Layer):
         )
 
     def get_config(self) -> dict[str, Any]:
-        """Returns the constructor's arguments."""
+        """Returns the constructor's arguments: the attributes of the same names."""
         config: dict[str, Any] = super().get_config()
-        for kind, module in _KINDS.items():
-            for prefix in _PREFIXES:
-                name = f"{prefix}_{kind}"
-                config[name] = module.serialize(getattr(self, name))
+        of_keras = inspect.signature(keras.layers.Layer.__init__).parameters
+        for name in arguments.named(type(self)):
+            if name not in of_keras and hasattr(self, name):
+                value = getattr(self, name)
+                value = list(value) if isinstance(value, tuple) else value
+                config[name] = keras.saving.serialize_keras_object(value)
         return config
 
 

@@ -11,10 +11,11 @@ import operator
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
+import keras
 from keras import ops
 
 from keras_trellis.backend import current as backend
-from keras_trellis.core import ascent, caches, masks
+from keras_trellis.core import caches, masks
 from keras_trellis.core.convolution import (
     causal_convolution,
     delay,
@@ -87,16 +88,28 @@ def _begin(
 
 
 def _climb(levels: Levels, carry: Carry, recompute: bool = False) -> Carry:
-    part = levels.part
+    part, period = levels.part, levels.network.period
     advance = functools.partial(_advance, levels, carry)
     state, first = carry.state, part.first
     # Level 0 reads zeros where no state stands to its left: it has no product at all.
     if not first and not carry.initial:
         state = advance((), 0, 0)
         first = 1
-    state = ascent.ascend(
-        advance, state, first, part.last, levels.network.period, recompute=recompute
-    )
+
+    def run_period(turn: Number, state: State) -> State:
+        # `turn` may be traced; the place is a Python integer, so that what differs is constant.
+        begin = first + turn * period
+        for place in range(period):
+            state = advance(state, begin + place, (first + place) % period)
+        return state
+
+    if recompute:
+        run_period = keras.remat(run_period)
+    # On JAX whole periods are one loop: the time to compile does not grow with the depth.
+    turns = (part.last - first) // period
+    state = backend.repeat(run_period, state, turns)
+    for level in range(first + turns * period, part.last):
+        state = advance(state, level, level % period)
     return carry._replace(state=state)
 
 

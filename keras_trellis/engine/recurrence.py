@@ -18,7 +18,15 @@ import tensorflow as tf
 
 from keras_trellis.backend.tensorflow import with_static_shape
 from keras_trellis.core.convolution import axis_size, rows
-from keras_trellis.core.recurrence import Reads, Recurrent, Step, plain_reads, unrolled
+from keras_trellis.core.recurrence import (
+    Reads,
+    Recurrent,
+    Step,
+    block_size,
+    plain_reads,
+    unrolled,
+)
+from keras_trellis.engine.depth_loop import handed_on, recomputed
 from keras_trellis.types import Number, State, Tensor
 
 Tensors: TypeAlias = list[Tensor]
@@ -34,6 +42,7 @@ def recur(
     *,
     training: bool,
     unroll: bool = False,
+    recompute: bool = False,
 ) -> tuple[Tensor, State]:
     """Runs a cell over time, as `core.recurrence.recur` describes it.
 
@@ -47,10 +56,13 @@ def recur(
             differentiated twice.
         unroll: whether there is no loop where `training` is False. LiteRT has no arrays
             that a loop could write to.
+        recompute: whether the gradient of a training step computes the steps of a block again.
 
     Returns:
         the outputs `[T, B, units]`, and the state after the last step.
     """
+    if recompute and training:
+        return _recomputing(step, recurrent, inputs, state, units)
     is_unrolled = unroll or inputs[0].shape[0] == 1
     if is_unrolled and not training:
         reads = plain_reads(recurrent)
@@ -265,6 +277,88 @@ def without_gradients(gradients: Iterable[Tensor | None]) -> list[Any]:
     """
     prevent = functools.partial(tf.raw_ops.PreventGradient, message=_NO_SECOND_GRADIENT)
     return [value if value is None else prevent(input=value) for value in gradients]
+
+
+# In less memory: a state is kept once a block, and blocks are computed again.
+
+
+def _recomputing(
+    step: Step, recurrent: Recurrent, inputs: State, state: State, units: int
+) -> tuple[Tensor, State]:
+    """As `recur` in training, but computes the steps of a block again.
+
+    The memory beyond that of inputs and outputs grows with the square root of the number of
+    steps, not with the number.
+    """
+    steps = axis_size(inputs[0], 0)
+    size = block_size(recurrent, state, steps)
+    # At least one step remains: an array without elements has no shape.
+    count = (steps - 1) // size
+    first = tuple(tensor[: count * size] for tensor in inputs)
+    rest = tuple(tensor[count * size :] for tensor in inputs)
+    run = functools.partial(recur, step, units=units, training=True)
+
+    def in_blocks() -> tuple[Tensor, State]:
+        return _in_blocks(run, recurrent, first, state, units, size)
+
+    def nothing() -> tuple[Tensor, State]:
+        rows = tf.shape(state[0])[0]
+        outputs = tf.zeros([0, rows, units], state[-1].dtype)
+        return outputs, tuple(map(tf.identity, state))
+
+    if isinstance(count, int):
+        outputs, state = in_blocks() if count else nothing()
+    else:
+        outputs, state = tf.cond(count > 0, in_blocks, nothing)
+    last, state = run(recurrent, rest, state)
+    return tf.concat([outputs, last], axis=0), state
+
+
+def _in_blocks(
+    run: Callable[[Recurrent, State, State], tuple[Tensor, State]],
+    recurrent: Recurrent,
+    inputs: State,
+    state: State,
+    units: int,
+    size: Number,
+) -> tuple[Tensor, State]:
+    """Runs a cell over whole blocks; their gradient keeps the state before each block."""
+    blocks = [reader(_blocks(tensor, size)) for tensor in inputs]
+    moving = [tensor.dtype.is_floating for tensor in inputs]  # a mask is not
+
+    def turn(block: Tensor, state: State, weights: Any, written: tf.TensorArray) -> Any:
+        now = [array.read(block) for array in blocks]
+
+        def run_block(given: tuple) -> tuple[Tensor, State]:
+            (matrices, vectors), state, *moved = given
+            held = recurrent._replace(matrices=matrices, vectors=vectors)
+            # What has no gradient is no argument of a function that is recomputed: it stays
+            # outside.
+            following = iter(moved)
+            read = zip(now, moving, strict=True)
+            inputs = (next(following) if moves else fixed for fixed, moves in read)
+            return run(held, tuple(inputs), state)
+
+        moved = itertools.compress(now, moving)
+        outputs, after = recomputed(run_block, (weights, state, *moved))
+        after = tuple(map(with_static_shape, after, state))
+        # Carried along, so that their gradient is one sum.
+        carried = tf.nest.map_structure(handed_on, weights)
+        return block + 1, after, carried, written.write(block, outputs)
+
+    count = axis_size(inputs[0], 0) // size
+    shape = [size if isinstance(size, int) else None, inputs[0].shape[1], units]
+    written = empty_array(count, shape, state[-1].dtype)
+    weights = (recurrent.matrices, recurrent.vectors)
+    start = (tf.constant(0), state, weights, written)
+    _, state, _, written = time_loop(count, turn, start)
+    return written.concat(), state
+
+
+def _blocks(sequence: Tensor, size: Number) -> Tensor:
+    """Returns a sequence `[blocks * size, ...]` as `[blocks, size, ...]`."""
+    count = axis_size(sequence, 0) // size
+    return tf.reshape(sequence, [count, size, *tf.unstack(tf.shape(sequence)[1:])])
 
 
 # What loops over time read and write: arrays with an element a step, or a block of steps.

@@ -19,8 +19,7 @@ from keras_trellis.core import caches, masks
 from keras_trellis.core.convolution import at_least_float32, last_steps, pad_left
 from keras_trellis.core.network import Network, Weights
 from keras_trellis.engine import streaming
-from keras_trellis.engine.depth_loop import ascend
-from keras_trellis.engine.recomputation import activations, recomputed
+from keras_trellis.engine.depth_loop import activations, ascend, recomputed
 from keras_trellis.types import Cache, Number, State, Tensor
 
 # So many steps, and at least so many of all rows, make a tile. With fewer, what each tile adds to

@@ -13,9 +13,8 @@ from keras_trellis.core.network import Network, Weights
 from keras_trellis.core.schedule import ALL, Steps
 from keras_trellis.core.trellis import Carry, Levels, Method, trellis
 from keras_trellis.engine import convolution, tiles
-from keras_trellis.engine.depth_loop import ascend, handed_on
+from keras_trellis.engine.depth_loop import ascend, ascend_recomputing, handed_on
 from keras_trellis.engine.level import HiddenKernel, Reach, hidden_kernel, level
-from keras_trellis.engine.recomputation import ascend_recomputing
 from keras_trellis.types import Number, State, Tensor
 
 

@@ -20,9 +20,8 @@ import keras
 from keras_trellis.core.convolution import at_least_float32
 from keras_trellis.heads.adaptive import AdaptiveSoftmax
 from keras_trellis.heads.blockwise import BLOCK, WORDS
-from keras_trellis.heads.head import Head
+from keras_trellis.heads.head import Head, TiedSoftmax
 from keras_trellis.heads.mixture import MixtureOfSoftmaxes
-from keras_trellis.heads.tied import TiedSoftmax
 
 __all__ = [
     "BLOCK",

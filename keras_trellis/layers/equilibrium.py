@@ -138,11 +138,6 @@ class EquilibriumTrellisLayer(TrellisBase):
             infinite.set_weights(layer.get_weights())
         return infinite
 
-    def get_config(self) -> dict[str, Any]:
-        """Returns the constructor's arguments."""
-        own = {"tolerance": self.tolerance, "max_iterations": self.max_iterations}
-        return super().get_config() | own
-
     @property
     def receptive_field(self) -> None:
         """None: an output depends on all time steps before it."""

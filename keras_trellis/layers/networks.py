@@ -1,7 +1,7 @@
 """Which code runs a network: the engine on TensorFlow, the plain network elsewhere.
 
 `run` and `settle` run whole sequences, through levels or to a fixed point; `stream` and
-`stream_settled` continue them from a cache.
+`stream_settled` continue them from a cache; `recur` runs a cell over time.
 """
 
 from __future__ import annotations
@@ -11,14 +11,15 @@ from typing import TYPE_CHECKING, Any
 from keras_trellis.backend import current as backend
 
 if TYPE_CHECKING or backend.NAME == "tensorflow":
-    from keras_trellis.engine import equilibrium, streaming, whole
+    from keras_trellis.engine import equilibrium, recurrence, streaming, whole
 
     run = whole.run
     stream = streaming.run
     settle = equilibrium.settle
     stream_settled = equilibrium.stream
+    recur = recurrence.recur
 else:
-    from keras_trellis.core import equilibrium, trellis
+    from keras_trellis.core import equilibrium, recurrence, trellis
 
     # Eagerly JAX would compile a loop anew in each call.
     _run = backend.jitted(
@@ -35,3 +36,14 @@ else:
     def stream(*arguments: Any, training: bool) -> Any:
         """Continues sequences; only the engine does so in another way for training."""
         return _stream(*arguments)
+
+    def recur(
+        *arguments: Any,
+        training: bool,
+        units: int,
+        recompute: bool = False,
+        **options: Any,
+    ) -> Any:
+        """Runs a cell over time; see `core.recurrence.recur`."""
+        recompute = recompute and training
+        return recurrence.recur(*arguments, recompute=recompute, **options)

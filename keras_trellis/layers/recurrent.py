@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import weakref
 from collections.abc import MutableMapping, Sequence
 from typing import Any, NamedTuple
@@ -11,9 +10,9 @@ import keras
 from keras import ops
 
 from keras_trellis.arguments import constructor
-from keras_trellis.layers import past
 from keras_trellis.layers.inputs import check_not_stateful
-from keras_trellis.layers.sequence import SequenceLayer, deserialized, serialized
+from keras_trellis.layers.past import CellLayer
+from keras_trellis.layers.sequence import deserialized, serialized
 from keras_trellis.types import Number, State, Tensor
 
 MEANINGLESS = ("stateful", "go_backwards", "zero_output_for_mask")
@@ -31,7 +30,7 @@ _ALONE: MutableMapping[keras.layers.RNN, _Returns] = weakref.WeakKeyDictionary()
 
 
 @keras.saving.register_keras_serializable("keras_trellis")
-class RecurrentLayer(SequenceLayer):
+class RecurrentLayer(CellLayer):
     """One or several of Keras's recurrent layers, as one layer that models are composed over.
 
         layer = keras_trellis.RecurrentLayer([keras.layers.LSTM(600), keras.layers.LSTM(400)])
@@ -88,8 +87,6 @@ class RecurrentLayer(SequenceLayer):
         [(2, 8), (2, 8), (2, 4), (2, 4)]
     """
 
-    receptive_field = None
-
     @constructor
     def __init__(
         self,
@@ -145,32 +142,15 @@ class RecurrentLayer(SequenceLayer):
                 layer.build((None, None, read))
             read = _output_units(layer) + (inputs if self.skip_input else 0)
 
-    def run_chunk(
-        self, sequences: Tensor, cache: State, mask: Tensor | None, training: bool
-    ) -> tuple[Tensor, State]:
-        """Continues sequences from a cache; see `SequenceHooks.run_chunk`."""
-        run = self._runner(training)
-        return past.stream(self, self._last_cell, run, sequences, cache, mask)
-
-    def cache_of_state(self, state: State) -> State:
-        """Returns the state, and with it an output of zero where a state does not show it."""
-        return past.begin(state, self._last_cell, self.output_units)
-
     @property
-    def _last_cell(self) -> Any:
+    def output_cell(self) -> Any:
+        """The cell of the last layer."""
         return _cells(self.layers[-1])[-1]
 
-    def _runner(self, training: bool) -> past.Run:
-        return functools.partial(self._run_layers, training=training)
-
-    def _run_layers(
-        self,
-        sequences: Tensor,
-        state: Sequence[Tensor],
-        mask: Tensor | None,
-        *,
-        training: bool,
+    def run_steps(
+        self, sequences: Tensor, state: State, valid: Tensor | None, *, training: bool
     ) -> tuple[Tensor, State]:
+        """Runs the layers; see `CellLayer.run_steps`."""
         outputs = sequences
         ahead = list(state)
         after = []
@@ -182,7 +162,7 @@ class RecurrentLayer(SequenceLayer):
             own = keras.tree.pack_sequence_as(structure, ahead[:size])
             del ahead[:size]
             outputs, *own = layer(
-                outputs, initial_state=own, mask=mask, training=training
+                outputs, initial_state=own, mask=valid, training=training
             )
             after += keras.tree.flatten(own)
         return outputs, tuple(after)

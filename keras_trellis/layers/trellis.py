@@ -198,11 +198,6 @@ class TrellisLayer(TrellisBase):
         ),
     }
 
-    def get_config(self) -> dict[str, Any]:
-        """Returns the constructor's arguments."""
-        names = ("depth", "recompute", "staggered")
-        return super().get_config() | {name: getattr(self, name) for name in names}
-
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> TrellisLayer:
         """Makes a layer of its config, also of one that has more dilations than levels."""

@@ -21,20 +21,6 @@ from keras_trellis.layers.inputs import check_cache
 from keras_trellis.layers.sequence import SequenceLayer
 from keras_trellis.types import Cache, State, Tensor
 
-# The arguments that a config holds as they are.
-_PLAIN = (
-    "units",
-    "kernel_size",
-    "groups",
-    "inject_groups",
-    "inject_every",
-    "weight_normalization",
-    "dropout",
-    "recurrent_dropout",
-    "weight_dropout",
-    "use_bias",
-    "unit_forget_bias",
-)
 _MANY_LEVELS = 1000
 _BYTES = {"bfloat16": 2, "float16": 2, "float32": 4, "float64": 8}
 
@@ -124,10 +110,8 @@ class TrellisBase(WeightArguments, SequenceLayer):
     def get_config(self) -> dict[str, Any]:
         """Returns the constructor's arguments."""
         config = super().get_config()
-        for name in _PLAIN:
-            config[name] = getattr(self, name)
-        config["dilation_rate"] = list(self.dilation_rate)
-        config["gate"] = keras.saving.serialize_keras_object(self.gate)
+        # The gate has them.
+        del config["activation"], config["recurrent_activation"]
         config["output_units"] = None if self._all_units else self.output_units
         return config
 

@@ -201,11 +201,6 @@ class GatedCell(WeightArguments):
             state = (inputs, *state)
         return output, list(state)
 
-    def get_config(self) -> dict[str, Any]:
-        """Returns the constructor's arguments."""
-        names = ("units", "variant", *_RATES, "seed")
-        return super().get_config() | {name: getattr(self, name) for name in names}
-
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> GatedCell:
         """Makes a cell of its config, also of one with former names."""

@@ -195,10 +195,6 @@ class IHCLSTMCell(ResidualCell):
         opening = multiply(inputs, weights["highway_kernel"])
         return *now, opening + weights["highway_bias"]
 
-    def get_config(self) -> dict[str, Any]:
-        """Returns the constructor's arguments."""
-        return super().get_config() | {"projected": self.projected}
-
 
 @_registered
 class SRUCell(GatedCell):
@@ -399,10 +395,6 @@ class FastGRNNCell(GatedCell):
     def project(self, weights: Weights, inputs: Tensor, before: Before) -> State:
         """Returns the blocks of f and the candidate."""
         return (multiply(inputs, weights["kernel"]) + weights["bias"],)
-
-    def get_config(self) -> dict[str, Any]:
-        """Returns the constructor's arguments."""
-        return super().get_config() | {"scaled": self.scaled}
 
 
 @_registered

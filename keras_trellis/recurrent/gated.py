@@ -5,31 +5,37 @@ from __future__ import annotations
 import functools
 import operator
 from collections.abc import Callable
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import keras
 from keras import ops
 
 from keras_trellis import arguments
 from keras_trellis.arguments import constructor
-from keras_trellis.core import kernels, masks, no_steps
+from keras_trellis.backend import current as backend
+from keras_trellis.core import kernels, masks
 from keras_trellis.core.convolution import (
+    at_least_float32,
     last_steps,
     masked,
     pad_left,
     swapped,
+    where,
     zero_rows,
 )
 from keras_trellis.core.dropout import stream_mask
-from keras_trellis.core.recurrence import Recurrent
-from keras_trellis.layers import past
+from keras_trellis.core.recurrence import Recurrent, Step, run_any_steps
 from keras_trellis.layers.hooks import Pass
-from keras_trellis.layers.sequence import ARGUMENTS, SequenceLayer
-from keras_trellis.recurrent import cells, linear
+from keras_trellis.layers.networks import recur
+from keras_trellis.layers.past import CellLayer
+from keras_trellis.layers.sequence import ARGUMENTS
+from keras_trellis.recurrent import cells
 from keras_trellis.recurrent.cell import RENAMED, GatedCell
-from keras_trellis.recurrent.loops import recur
-from keras_trellis.recurrent.steps import skipping
+from keras_trellis.recurrent.steps import skipping, t_lstm
 from keras_trellis.types import Number, State, Tensor
+
+if TYPE_CHECKING or backend.NAME == "tensorflow":
+    from keras_trellis.engine.linear_recurrence import solve
 
 _registered = keras.saving.register_keras_serializable("keras_trellis")
 # Arguments of the layer alone, and of its cell too; all others are the cell's.
@@ -51,7 +57,7 @@ def cell_argument(name: str, is_rate: bool = False) -> Any:
     return property(operator.attrgetter(f"cell.{name}"), assign if is_rate else None)
 
 
-class GatedRNN(SequenceLayer):
+class GatedRNN(CellLayer):
     """A gated recurrent layer, used as `keras.layers.LSTM` is.
 
     All arguments but `units` are keyword arguments. Those of a `keras.layers.LSTM` that say what
@@ -87,7 +93,6 @@ class GatedRNN(SequenceLayer):
     _instead: ClassVar[dict[str, str]] = arguments.NO_CHOICE_HINTS
     _renamed: ClassVar[dict[str, str]] = RENAMED
     cell_class: ClassVar[type[GatedCell]]
-    receptive_field = None
     recompute = False
 
     dropout = cell_argument("dropout", is_rate=True)
@@ -112,6 +117,11 @@ class GatedRNN(SequenceLayer):
     def activation(self) -> Callable[[Tensor], Tensor]:
         """What an LSTM has tanh for: tanh, or the identity."""
         return keras.activations.get(self.cell.activation)
+
+    @property
+    def output_cell(self) -> GatedCell:
+        """The cell of the layer."""
+        return self.cell
 
     @property
     def state_units(self) -> tuple[int, ...]:
@@ -140,46 +150,28 @@ class GatedRNN(SequenceLayer):
         """Returns the state of no history, that of the cell: zeros `[B, channels]`."""
         return self.cell.get_initial_state(batch_size)
 
-    def cache_of_state(self, state: State) -> State:
-        """Returns the state, and with it an output of zero where a state does not show it."""
-        return past.begin(state, self.cell, self.units)
-
     def run(self, sequences: Tensor, request: Pass) -> tuple[Tensor, State, None]:
         """Runs whole sequences; see `SequenceHooks.run`."""
-        self._check_steps(sequences)
         # Never None: this layer has an initial state of its own.
         state: Any = request.initial_state
         mask = request.mask
         if mask is not None:
             # Before the mask of dropout, under which NaN would stay NaN.
             sequences = masks.zero_masked(sequences, mask)
-        run = self._runner(request.training)
-        outputs, after = no_steps.run(run, sequences, state, mask)
+        run = functools.partial(self.run_steps, training=bool(request.training))
+        outputs, after = run_any_steps(run, sequences, state, mask)
         return last_steps(outputs, request.num_outputs), after, None
 
-    def run_chunk(
-        self, sequences: Tensor, cache: State, mask: Tensor | None, training: bool
+    def run_steps(
+        self, sequences: Tensor, state: State, valid: Tensor | None, *, training: bool
     ) -> tuple[Tensor, State]:
-        """Continues sequences from a cache; see `SequenceHooks.run_chunk`."""
-        self._check_steps(sequences)
-        run = self._runner(training)
-        return past.stream(self, self.cell, run, sequences, cache, mask)
-
-    def _check_steps(self, sequences: Tensor) -> None:
+        """Runs the cell over time; see `CellLayer.run_steps`."""
         # Neither None nor a size that JAX does not know as it exports is an index.
         if self.unroll and not hasattr(sequences.shape[1], "__index__"):
             raise ValueError(
                 "`sequences` must have a known number of steps with `unroll=True`. "
                 f"Received: sequences of shape {tuple(sequences.shape)}"
             )
-
-    def _runner(self, training: bool) -> past.Run:
-        return functools.partial(self._steps, training=bool(training))
-
-    def _steps(
-        self, sequences: Tensor, state: State, valid: Tensor | None, *, training: bool
-    ) -> tuple[Tensor, State]:
-        """Returns all outputs `[B, T, units]` and the last states, of one step or more."""
         cell = self.cell
         seed = cell.call_seed(training)
         dtype = sequences.dtype
@@ -215,8 +207,8 @@ class GatedRNN(SequenceLayer):
         """Returns the outputs `[T, B, units]` and the last state; skips what is not valid."""
         step = self.cell.step
         steps = now[0].shape[0]
-        if linear.is_solved(step, steps, training=training, unroll=self.unroll):
-            return linear.run(now, valid, state, training=training)
+        if _is_solved(step, steps, training=training, unroll=self.unroll):
+            return _solve(now, valid, state, training=training)
         if valid is not None:
             step = skipping(step)
             now = (*now, ops.expand_dims(swapped(valid), -1))
@@ -226,7 +218,7 @@ class GatedRNN(SequenceLayer):
             recurrent,
             now,
             state,
-            self.units,
+            units=self.units,
             training=training,
             unroll=self.unroll,
             recompute=self.recompute,
@@ -249,6 +241,57 @@ def _last_inputs(sequences: Tensor, valid: Tensor | None, first: Tensor) -> Tens
     """Returns the last valid input up to and including each step, `[B, T, p]`."""
     plan = masks.packing(valid)
     return masks.unpack(masks.pack(sequences, plan), plan, first)
+
+
+def _is_solved(step: Step, steps: int | None, *, training: bool, unroll: bool) -> bool:
+    """Returns whether `_solve` computes a cell; otherwise a loop over its steps does.
+
+    The state of `steps.t_lstm` is a first-order linear recurrence, c = f * c' + x with h = o * c.
+    No gate reads it: so f, o and x are there for all steps before. Where a state enters its own
+    gates, if only element by element as in the `SRU`, the recurrence is not linear.
+
+
+    On JAX the loop is faster, and on torch for wide states and short sequences.
+
+    Args:
+        step: one step of the cell.
+        steps: T, if it is known.
+        training: whether it is a training step.
+        unroll: whether there is no loop at inference.
+    """
+    if backend.NAME != "tensorflow" or step is not t_lstm:
+        return False
+    return training or not (unroll or steps == 1)
+
+
+def _solve(
+    now: State, valid: Tensor | None, state: State, *, training: bool
+) -> tuple[Tensor, State]:
+    """Runs a cell of `steps.t_lstm` over time.
+
+    Args:
+        now: f, o and x, each `[T, B, n]`.
+        valid: bool `[B, T]`; at another step the state stays, and the output before it is
+            repeated, at first zeros. None: all steps are valid.
+        state: c before the first step, `[B, n]`.
+        training: whether it is a training step.
+
+    Returns:
+        the outputs `[T, B, n]`, and c after the last step.
+    """
+    keep, read, written = now
+    (cell,) = state
+    if valid is not None:
+        is_valid = ops.expand_dims(swapped(valid), -1)
+        keep = where(is_valid, keep, 1)
+        written = where(is_valid, written, 0)
+    exact = map(at_least_float32, (keep, written, cell))
+    cells = ops.cast(solve(*exact, training=training), cell.dtype)
+    outputs = read * cells
+    if valid is not None:
+        plan = masks.packing(valid)
+        outputs = swapped(masks.unpack(masks.pack(swapped(outputs), plan), plan))
+    return outputs, (cells[-1],)
 
 
 @_registered

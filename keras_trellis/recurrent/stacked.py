@@ -18,22 +18,14 @@ from keras_trellis.core import gates, masks, stack
 from keras_trellis.core.convolution import swapped
 from keras_trellis.core.dropout import Rate, generator_for, next_seed, stream_mask
 from keras_trellis.core.gates import LSTMGate
-from keras_trellis.core.kernels import RESTRAINTS, WeightArguments
+from keras_trellis.core.kernels import TRAINING_ARGUMENTS, WeightArguments
 from keras_trellis.layers import past
 from keras_trellis.layers.equilibrium import EquilibriumTrellisLayer
+from keras_trellis.layers.networks import recur
 from keras_trellis.layers.sequence import ARGUMENTS, SequenceLayer
-from keras_trellis.recurrent.loops import recur
 from keras_trellis.types import State, Tensor
 
 _GATE = LSTMGate()
-_PLAIN = (
-    "units",
-    "skip_input",
-    "use_bias",
-    "unit_forget_bias",
-    "dropout",
-    "recurrent_dropout",
-)
 _OTHER_LAYERS = "Stack keras.layers.LSTM layers where you need another."
 _LSTM_HINTS = {
     "activation": f"It is tanh. {_OTHER_LAYERS}",
@@ -51,13 +43,6 @@ _STACK_ARGUMENTS = {
 _SHARED_ARGUMENTS = (
     *("name", "dtype", "trainable", "use_bias", "unit_forget_bias"),
     *ARGUMENTS,
-)
-_TRAINING_ARGUMENTS = (
-    "dropout",
-    "recurrent_dropout",
-    "weight_dropout",
-    "activity_regularizer",
-    *RESTRAINTS,
 )
 
 
@@ -217,8 +202,7 @@ class StackedLSTM(WeightArguments, SequenceLayer):
 
     def get_config(self) -> dict[str, Any]:
         """Returns the constructor's arguments."""
-        own = {name: getattr(self, name) for name in _PLAIN}
-        return super().get_config() | own | {"layers": self.num_layers}
+        return super().get_config() | {"layers": self.num_layers}
 
     @property
     def state_units(self) -> tuple[int, ...]:
@@ -356,7 +340,7 @@ def _warn_left_out(layer: Any, changes: dict[str, Any]) -> None:
     """Warns of what a layer has for training alone and a stack does not take over."""
     left_out = [
         name
-        for name in _TRAINING_ARGUMENTS
+        for name in TRAINING_ARGUMENTS
         if getattr(layer, name) and name not in changes
     ]
     if left_out:

@@ -17,6 +17,7 @@ from keras_trellis.core import masks
 from keras_trellis.core.convolution import multiply, swapped
 from keras_trellis.core.recurrence import Recurrent
 from keras_trellis.layers.inputs import check_state
+from keras_trellis.layers.networks import recur
 from keras_trellis.recurrent import grid
 from keras_trellis.recurrent.cell import (
     BIAS,
@@ -29,21 +30,11 @@ from keras_trellis.recurrent.cell import (
     Weights,
 )
 from keras_trellis.recurrent.gated import GatedRNN, cell_argument
-from keras_trellis.recurrent.loops import recur
 from keras_trellis.types import State, Tensor
 
 _registered = keras.saving.register_keras_serializable("keras_trellis")
 _STEPS = {"lstm": (("H", "C"), grid.lstm), "rnn": (("H",), grid.rnn)}
 _RANKS = (2, 3, 4)
-_OWN = (
-    "size",
-    "rank",
-    "kernel_size",
-    "memory_convolution",
-    "channel_normalization",
-    "cell",
-    "forget_bias",
-)
 
 
 @_registered
@@ -178,10 +169,6 @@ class TensorizedLSTMCell(GatedCell):
         check_state(shapes, self.state_size, inputs.shape[0])
         return super().call(inputs, states, training)
 
-    def get_config(self) -> dict[str, Any]:
-        """Returns the constructor's arguments."""
-        return super().get_config() | {name: getattr(self, name) for name in _OWN}
-
     @property
     def unit_forget_bias(self) -> bool:
         """Whether the bias of the forget gate begins at 1."""
@@ -308,7 +295,7 @@ class TensorizedLSTM(GatedRNN):
             recurrent,
             (nothing,),
             state,
-            self.units,
+            units=self.units,
             training=training,
             unroll=self.unroll or steps == 1,
         )

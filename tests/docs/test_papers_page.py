@@ -18,7 +18,7 @@ from trainers.data.image_files import Images
 from trainers.data.names import flatten
 from trainers.data.vocabulary import EOS, UNKNOWN, Vocabulary
 from trainers.drawing.experiment import DrawingExperiment
-from trainers.language import texts
+from trainers.language import corpora
 from trainers.language.corpora import Corpus
 from trainers.learned_optimizers.experiment import MetaExperiment
 from trainers.studies import experiments
@@ -207,7 +207,7 @@ def made_images(source, steps=None):
 @pytest.mark.parametrize("module, config", networks())
 def test_ten_steps_of_a_small_form(module, config, tmp_path, monkeypatch):
     steps = 64 if module == "trainers.pixels" else None
-    monkeypatch.setattr(texts, "load_corpus", made_corpus)
+    monkeypatch.setattr(corpora, "load_corpus", made_corpus)
     monkeypatch.setattr(images, "load", lambda source, *_: made_images(source, steps))
     fields = {"training.jit_compile": False, **LESS[module]}
     known = flatten(config)

@@ -60,16 +60,16 @@ def test_the_papers_numbers_are_those_of_the_rows():
     for what, rows, published, _, ran in tables.rows(RESULTS / "papers.md"):
         names = re.findall("`([^`]+)`", rows)
         own = [papers.ROWS[name] for name in names]
-        values = [row[2] for row in own if row[2] is not None]
+        values = [row.published for row in own if row.published is not None]
         if names:
             assert [float(each) for each in published.split(", ") if each] == values
-            sizes = {size for row in own for size in re.findall(r"[\d.]+M", row[1])}
+            sizes = {size for row in own for size in re.findall(r"[\d.]+M", row.what)}
             assert set(re.findall(r"[\d.]+M", what)) == sizes, what
             assert ran
         named += names
     tables_of = ("Bai et al. 2019, Table", "Kuo et al. 2020, Table II")
     expected = [
-        name for name, row in papers.ROWS.items() if row[0].startswith(tables_of)
+        name for name, row in papers.ROWS.items() if row.table.startswith(tables_of)
     ]
     assert len(named) == len({*named}) and {*expected} <= {*named}
 

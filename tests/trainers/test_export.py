@@ -17,8 +17,8 @@ from keras_trellis.serving import runtime
 from tests.trainers import calls, mnist_files
 from trainers import export
 from trainers.data import files, images
+from trainers.language import corpora, exporting
 from trainers.language import experiment as language_runs
-from trainers.language import exporting, texts
 from trainers.sequences import experiment as sequence_runs
 from trainers.sequences import models as sequence_models
 from trainers.synthetic.tasks import DrawnTask
@@ -66,9 +66,9 @@ def corpus(tmp_path_factory):
 def language_run(corpus, tmp_path_factory):
     path = tmp_path_factory.mktemp("runs") / "language"
     config = changed("text", SIZES)
-    loaded = texts.load_corpus(config, str(corpus))
+    loaded = corpora.load_corpus(config, str(corpus))
     with open_workdir(path, config.to_dict()):
-        texts.keep_corpus(path, loaded)
+        corpora.keep_corpus(path, loaded)
         save_weights(
             path, language_runs.LanguageExperiment(config, str(corpus)).build()
         )
@@ -192,7 +192,7 @@ def test_less_precision_is_measured(call, language_run, corpus, tmp_path):
         card(tmp_path / "1"),
     )
     model, _, config = language_runs.load_trained(language_run)
-    loaded = texts.load_corpus(config, str(corpus))
+    loaded = corpora.load_corpus(config, str(corpus))
     evaluator = language_runs.evaluation.Evaluator(
         model, config.data, config.evaluation
     )

@@ -17,6 +17,7 @@ from trainers import export as export_command
 from trainers.data import files
 from trainers.sequences import experiment as sequence_runs
 from trainers.sequences import modeling
+from trainers.tasks import run_folders
 
 SMALL = calls.flags("""
     --preset=small model.units=12 model.output_units=10 data.batch_size=10
@@ -137,7 +138,7 @@ def test_the_order_of_steps_is_the_folders(trained, folder, tmp_path):
     assert sorted(kept["permutation"]) == list(range(784))
     kept["permutation"] = kept["permutation"][::-1]
     (tmp_path / "data.json").write_text(json.dumps(kept))
-    config = sequence_runs.run_folders.load_config(epath.Path(workdir))
+    config = run_folders.load_config(epath.Path(workdir))
     experiment = sequence_runs.SequenceExperiment(
         config, str(folder), epath.Path(tmp_path)
     )

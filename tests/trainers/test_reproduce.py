@@ -1,7 +1,6 @@
 """`trainers.reproduce`: the steps, scores and folders of the other trainers, on JAX alone."""
 
 import contextlib
-import functools
 import math
 import os
 import pathlib
@@ -19,6 +18,7 @@ from etils import epath
 from numpy.testing import assert_allclose, assert_array_equal
 
 from configs import papers
+from configs.papers import ROWS
 from tests import ROOT
 from tests.fresh_flags import fresh_flags
 from tests.trainers.calls import config_of
@@ -26,10 +26,9 @@ from trainers import reproduce
 from trainers.data import datasets, penn_treebank, shuffling
 from trainers.data.names import flatten, nested
 from trainers.data.text import sha256
-from trainers.language import experiment, exporting, texts, writing
+from trainers.language import corpora, experiment, exporting, writing
 from trainers.language.protocols import PROTOCOLS
-from trainers.papers.rows import ROWS, of_recipe
-from trainers.sequences import experiment as pixels
+from trainers.papers import rows
 from trainers.sequences.experiment import SequenceExperiment
 from trainers.tasks import config as configs
 from trainers.tasks import registry, run_folders, schema
@@ -134,7 +133,7 @@ sys.modules["tensorflow"] = sys.modules["tensorflow_datasets"] = None
 from etils import epath
 from trainers.data import penn_treebank
 from trainers.papers import training
-from trainers.papers.rows import ROWS
+from configs.papers import ROWS
 from trainers.tasks import config as configs, schema
 from trainers.data.names import nested
 
@@ -191,13 +190,11 @@ def test_the_other_rows_reach_a_card(
         path, row = epath.Path(tmp_path / name), ROWS[name]
         card = (path / "card.md").read_text()
         assert f"Published ({row.table}: {row.what}) | {row.published:.2f}" in card
-        evaluate = (
-            pixels.evaluate
-            if row.task == "seq_cifar10"
-            else functools.partial(experiment.evaluate, protocols=PROTOCOLS)
-        )
+        options = {} if row.task == "seq_cifar10" else {"protocols": PROTOCOLS}
+        part = registry.TASKS[row.task].part("experiment")
+        loaded = part.load(run_folders.load_config(path), str(published), path)
         capsys.readouterr()
-        evaluate(path, str(published))
+        loaded.evaluate(path, **options)
         printed = capsys.readouterr().out
         measure = registry.TASKS[row.task].measure
         for scores in read_result(path)["scores"].values():
@@ -371,12 +368,12 @@ def test_fifty_steps_without_dropout(data_dir, environment, tmp_path):
 
 def test_its_folder_is_one_of_the_trainers(finished, data_dir, tmp_path, capsys):
     path, _ = finished
-    given = (epath.Path(path), data_dir, ("exact", "trellisnet"))
-    experiment.evaluate(*given)
+    config = run_folders.load_config(epath.Path(path))
+    loaded = experiment.load(config, data_dir, epath.Path(path))
+    loaded.evaluate(epath.Path(path))
     printed = capsys.readouterr().out
     result = read_result(epath.Path(path))
-    config = run_folders.load_config(epath.Path(path))
-    corpus = texts.load_corpus(config, data_dir)
+    corpus = corpora.load_corpus(config, data_dir)
     model, *_ = experiment.load_trained(epath.Path(path))
     evaluator = experiment.evaluation.Evaluator(model, config.data, config.evaluation)
     for split in ("validation", "test"):
@@ -570,8 +567,8 @@ def test_a_row_names_presets_and_a_published_number(name):
     if row.published is not None and not gated:
         assert row.published in {result.value for result in task.published}
     assert row.task in papers.SIZES and row.task in papers.FILES
-    assert of_recipe(row.task, row.preset) in ROWS.values()
-    assert all(math.isfinite(loss) for loss in row.expected().values())
+    assert rows.of_recipe(row.task, row.preset) in ROWS.values()
+    assert all(math.isfinite(loss) for loss in rows.expected(row).values())
 
 
 def test_the_rows_have_all_published_numbers_of_their_tasks():

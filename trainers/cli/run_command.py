@@ -221,12 +221,13 @@ def score_by_flags(program: str, **options: Any) -> None:
     """Prints the scores of the run that the flags name, as `evaluate` of its kind does."""
     path, config = run_flags.trained_run()
     _check_task(program, config.task)
-    _experiment(config).evaluate(path, FLAGS.data_dir, **options)
+    _experiment(config, path).evaluate(path, **options)
 
 
-def _experiment(config: ConfigDict) -> Any:
-    """Returns the part `experiment` of the kind of a config's task."""
-    return registry.get(config.task).part("experiment")
+def _experiment(config: ConfigDict, path: epath.Path) -> Any:
+    """Returns the experiment of a config, whose run is in a folder."""
+    part = registry.get(config.task).part("experiment")
+    return part.load(config, FLAGS.data_dir, path)
 
 
 def train_by_flags() -> command.Status:
@@ -253,7 +254,7 @@ def _train(path: epath.Path, team: workers.Alone) -> command.Status:
     distribute = None if FLAGS.distribute == WORKERS else FLAGS.distribute
     try:
         beside = runs.train(
-            lambda: _experiment(config).load(config, FLAGS.data_dir, path),
+            lambda: _experiment(config, path),
             config,
             path,
             distribute,

@@ -11,7 +11,6 @@ text has. A topic goes to one split as a whole, and no test paragraph is in the 
 
 import hashlib
 import re
-from collections.abc import Callable
 from typing import NamedTuple
 
 from trainers.data import tokens
@@ -33,21 +32,15 @@ class Paragraph(NamedTuple):
     plain: str
 
 
-def texts() -> dict[str, str]:
-    """Returns the words of "train", "validation" and "test"; the last two are a tenth at most.
+def texts(*, plain: bool = False) -> dict[str, str]:
+    """Returns the text of "train", "validation" and "test"; the last two are a tenth at most.
+
+    Args:
+        plain: whether it is the paragraphs themselves, rather than their words.
 
     Raises:
         OSError: this Python comes without the text.
     """
-    return _texts(lambda paragraph: paragraph.words)
-
-
-def plain_texts() -> dict[str, str]:
-    """Returns the same paragraphs as they are; raises what `texts` raises."""
-    return _texts(lambda paragraph: paragraph.plain)
-
-
-def _texts(form: Callable[[Paragraph], str]) -> dict[str, str]:
     try:
         from pydoc_data.topics import topics
     except ImportError as error:
@@ -58,7 +51,9 @@ def _texts(form: Callable[[Paragraph], str]) -> dict[str, str]:
         ) from error
     splits = _split(_prepared(topics))
     return {
-        split: "".join(f"{form(paragraph)}\n" for paragraph in paragraphs)
+        split: "".join(
+            f"{each.plain if plain else each.words}\n" for each in paragraphs
+        )
         for split, paragraphs in splits.items()
     }
 

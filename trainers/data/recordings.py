@@ -5,7 +5,6 @@ padding of a window that is longer than its recording.
 """
 
 import dataclasses
-import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -145,21 +144,18 @@ def cut(recordings: Sequence[Recording], window: int, hop: int) -> Windows:
         window: W, the steps of a window.
         hop: steps from one beginning to the next.
     """
-    places = [
-        (owner, start)
-        for owner, recording in enumerate(recordings)
-        for start in starts(len(recording.values), window, hop)
-    ]
-    inputs = [_part(recordings[owner].values, start, window) for owner, start in places]
-    targets = [_target(recordings[owner], start, window) for owner, start in places]
-    used = [
-        whole(values).any() and known(target).any()
-        for values, target in zip(inputs, targets, strict=True)
-    ]
-    chosen = list(itertools.compress(range(len(places)), used))
-    owners = np.array([places[index][0] for index in chosen], "int32")
-    arrays = (np.array([array[i] for i in chosen]) for array in (inputs, targets))
-    return Windows(Examples(*arrays), owners)
+    inputs, targets, owners = [], [], []
+    for owner, recording in enumerate(recordings):
+        for start in starts(len(recording.values), window, hop):
+            values, target = _part(recording.values, start, window), recording.target
+            if target.ndim:
+                target = _part(target, start, window)
+            if whole(values).any() and known(target).any():
+                inputs.append(values)
+                targets.append(target)
+                owners.append(owner)
+    examples = Examples(np.array(inputs), np.array(targets))
+    return Windows(examples, np.array(owners, "int32"))
 
 
 def known(targets: np.ndarray) -> np.ndarray:
@@ -167,13 +163,6 @@ def known(targets: np.ndarray) -> np.ndarray:
     if np.issubdtype(targets.dtype, np.integer):
         return targets != NO_CLASS
     return np.isfinite(targets)
-
-
-def _target(recording: Recording, start: int, window: int) -> np.ndarray:
-    target = recording.target
-    if target.ndim == 0:
-        return target
-    return _part(target, start, window)
 
 
 def _part(array: np.ndarray, start: int, window: int) -> np.ndarray:

@@ -81,7 +81,6 @@ def from_images(
     permuted: bool,
     permutation: Sequence[int] | None = None,
     data_dir: epath.PathLike | None = None,
-    cache_dir: epath.PathLike | None = None,
 ) -> SequenceData:
     """Loads images.
 
@@ -92,12 +91,11 @@ def from_images(
         permuted: whether pixels are read in an order drawn from the seed.
         permutation: the order with which a run began; None to draw it.
         data_dir: the folder of the published files; None to download them.
-        cache_dir: a local folder for downloads; see `images.load`.
 
     Raises:
         ValueError, OSError: the images cannot be used, or are too few.
     """
-    data = images.load(source, data_dir, cache_dir)
+    data = images.load(source, data_dir)
     train, aside = images.split(data.train, validation, seed)
     if permuted and permutation is None:
         steps = train.pixels.shape[1]

@@ -5,7 +5,6 @@ The training step alone determines its window. So a run that goes on needs no sa
 
 import dataclasses
 import functools
-from typing import Protocol
 
 import numpy as np
 
@@ -15,27 +14,6 @@ from trainers.data import shuffling
 _HALVED = 0.05  # the probability that a window is about half as long
 _DEVIATION = 5.0
 _LEAST = 5
-
-
-class AnyWindows(Protocol):
-    """What streams are cut in.
-
-    Attributes:
-        count: the number of windows in one pass.
-    """
-
-    @property
-    def count(self) -> int:
-        """The number of windows in one pass."""
-
-    def every(self, epochs: int) -> np.ndarray:
-        """Returns the range [start, stop) of inputs of each step, `[N, 2]`.
-
-        Step n of a run has entry n mod N.
-
-        Args:
-            epochs: passes over the streams in the whole run.
-        """
 
 
 def contiguous_streams(ids: np.ndarray, batch_size: int) -> np.ndarray:
@@ -86,7 +64,14 @@ class Windows:
         return start, min(start + self.window, self.length - 1)
 
     def every(self, epochs: int) -> np.ndarray:
-        """Returns the bounds of all windows of a pass; see `AnyWindows`."""
+        """Returns the range [start, stop) of inputs of each step, `[N, 2]`.
+
+        Step n of a run has entry n mod N.
+
+        Args:
+            epochs: passes over the streams in the whole run.
+        """
+        del epochs
         return np.array([self.bounds(index) for index in range(self.count)])
 
     def select(self, streams: np.ndarray, index: int) -> tuple[np.ndarray, np.ndarray]:
@@ -133,7 +118,7 @@ class DrawnWindows:
         return len(self.lengths)
 
     def every(self, epochs: int) -> np.ndarray:
-        """Returns the bounds of the windows of all epochs; see `AnyWindows`."""
+        """Returns the bounds of the windows of all epochs; see `Windows.every`."""
         return np.concatenate([self.epoch_bounds(epoch) for epoch in range(epochs)])
 
     def epoch_bounds(self, epoch: int) -> np.ndarray:
@@ -141,3 +126,7 @@ class DrawnWindows:
         ordered = self.lengths[shuffling.order(self.count, self.seed, epoch)]
         stops = np.cumsum(ordered)
         return np.stack([stops - ordered, stops], axis=-1)
+
+
+AnyWindows = Windows | DrawnWindows
+"""What streams are cut in."""

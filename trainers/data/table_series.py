@@ -1,10 +1,10 @@
 """Recordings out of a folder of tables: a row for each step, columns by name."""
 
-import dataclasses
 import hashlib
+import itertools
 import math
 import statistics
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -39,32 +39,37 @@ class Columns(NamedTuple):
         return tuple(filter(None, (self.series, self.time, self.label, self.split)))
 
 
-@dataclasses.dataclass
-class Series:
+class Row(NamedTuple):
+    """A step of a series; what the tables do not have is as by default."""
+
+    place: Place
+    values: Sequence[float]
+    label: Any = None
+    seconds: float = 0.0
+    time: str = ""
+    split: str = ""
+
+
+class Series(NamedTuple):
     """The rows of one series, in order."""
 
     name: str
-    places: list[Place] = dataclasses.field(default_factory=list)
-    values: list[list[float]] = dataclasses.field(default_factory=list)
-    seconds: list[float] = dataclasses.field(default_factory=list)
-    times: list[str] = dataclasses.field(default_factory=list)
-    labels: list[Any] = dataclasses.field(default_factory=list)
-    splits: list[str] = dataclasses.field(default_factory=list)
+    rows: list[Row]
 
-    def chosen(self, rows: Sequence[int]) -> "Series":
-        """Returns the series of some rows."""
-        fields = dataclasses.fields(self)[1:]
-        part = Series(self.name)
-        for field in fields:
-            values = getattr(self, field.name)
-            if values:
-                setattr(part, field.name, [values[row] for row in rows])
-        return part
+    @property
+    def place(self) -> Place:
+        """Where its first row is."""
+        return self.rows[0].place
 
     @property
     def steps(self) -> np.ndarray:
         """The values `[T, p]`; a row with an empty cell is a gap."""
-        return with_gaps(np.array(self.values))
+        return with_gaps(np.array([row.values for row in self.rows]))
+
+    def recording(self, target: Any) -> Recording:
+        """Returns the recording with a target."""
+        times = tuple(row.time for row in self.rows if row.time)
+        return Recording(self.name, self.steps, target, times)
 
 
 class Table(NamedTuple):
@@ -102,14 +107,15 @@ def read(flag: str, folder: epath.PathLike, columns: Columns) -> Table:
         raise ValueError(
             f"--{flag}={folder} must have tables with rows. Received: none"
         )
-    ordered = {name: _ordered(rows, columns) for name, rows in series.items()}
-    for rows in ordered.values():
-        if not whole(rows.steps).any():
+    for one in series.values():
+        if columns.time:
+            _order(one)
+        if not whole(one.steps).any():
             raise ValueError(
-                f"{rows.places[0]}: a series must have a row without an empty cell in its "
-                f"channels. Received: none of {rows.name!r}"
+                f"{one.place}: a series must have a row without an empty cell in its "
+                f"channels. Received: none of {one.name!r}"
             )
-    return Table(channels, ordered)
+    return Table(channels, series)
 
 
 def period(table: Table, columns: Columns, tolerance: float) -> float | None:
@@ -124,8 +130,9 @@ def period(table: Table, columns: Columns, tolerance: float) -> float | None:
         ValueError: the steps are not even; the message has the file and the line.
     """
     steps: list[float] = []
-    for rows in table.series.values():
-        steps += [after - before for before, after in _pairs(rows.seconds)]
+    for series in table.series.values():
+        pairs = itertools.pairwise(series.rows)
+        steps += [after.seconds - before.seconds for before, after in pairs]
     if not columns.time or not steps:
         return None
     usual = statistics.median(steps)
@@ -137,13 +144,14 @@ def check_period(
     table: Table, columns: Columns, usual: float, tolerance: float
 ) -> None:
     """Raises ValueError if a step is not as long as usual; see `period`."""
-    for rows in table.series.values():
-        for index, (before, after) in enumerate(_pairs(rows.seconds), 1):
-            if abs(after - before - usual) > tolerance * usual:
+    for series in table.series.values():
+        for before, after in itertools.pairwise(series.rows):
+            step = after.seconds - before.seconds
+            if abs(step - usual) > tolerance * usual:
                 raise ValueError(
-                    f"{rows.places[index]}: the times of a series must be {usual:g} apart, as most "
+                    f"{after.place}: the times of a series must be {usual:g} apart, as most "
                     f"are, or within {tolerance:.0%} of it (config.data.tolerance). Received: "
-                    f"{after - before:g} after the row before, in {rows.name!r}"
+                    f"{step:g} after the row before, in {series.name!r}"
                 )
 
 
@@ -154,18 +162,19 @@ def by_column(table: Table) -> dict[str, list[Series]]:
         ValueError: a series has two splits, or a cell names none, or a split has no series.
     """
     parts: dict[str, list[Series]] = {split: [] for split in SPLITS}
-    for rows in table.series.values():
-        for place, split in zip(rows.places, rows.splits, strict=True):
+    for series in table.series.values():
+        first = series.rows[0]
+        for place, *_, split in series.rows:
             if split not in parts:
                 raise ValueError(
                     f"{place}: a split must be one of {', '.join(SPLITS)}. Received: {split!r}"
                 )
-            if split != rows.splits[0]:
+            if split != first.split:
                 raise ValueError(
-                    f"{place}: a series must be in one split. Received: {rows.name!r} in "
-                    f"{split!r}, and in {rows.splits[0]!r} in {rows.places[0]}"
+                    f"{place}: a series must be in one split. Received: {series.name!r} in "
+                    f"{split!r}, and in {first.split!r} in {first.place}"
                 )
-        parts[rows.splits[0]].append(rows)
+        parts[first.split].append(series)
     return _filled(parts, "config.data.split_column")
 
 
@@ -200,7 +209,7 @@ def by_start(table: Table, shares: Mapping[str, float]) -> dict[str, list[Series
     Raises:
         ValueError: as `by_series`.
     """
-    latest = sorted(table.series.values(), key=lambda rows: -rows.seconds[0])
+    latest = sorted(table.series.values(), key=lambda series: -series.rows[0].seconds)
     return _dealt(latest, shares)
 
 
@@ -214,21 +223,19 @@ def by_time(table: Table, shares: Mapping[str, float]) -> dict[str, list[Series]
     Raises:
         ValueError: a split has no row.
     """
-    all_seconds = [rows.seconds for rows in table.series.values()]
-    times = np.sort(np.concatenate(all_seconds))
+    every = itertools.chain.from_iterable(one.rows for one in table.series.values())
+    times = sorted(row.seconds for row in every)
     test = times[_place(len(times), shares["test"])]
     validation = times[_place(len(times), shares["test"] + shares["validation"])]
     parts: dict[str, list[Series]] = {split: [] for split in SPLITS}
-    for rows in table.series.values():
-        seconds = np.array(rows.seconds)
-        within = {
-            "train": seconds < validation,
-            "validation": (seconds >= validation) & (seconds < test),
-            "test": seconds >= test,
-        }
-        for split, chosen in within.items():
-            part = rows.chosen(np.flatnonzero(chosen).tolist())
-            if part.places and whole(part.steps).any():
+    for series in table.series.values():
+        cut = {split: Series(series.name, []) for split in SPLITS}
+        for row in series.rows:
+            held_out = "test" if row.seconds >= test else "validation"
+            split = held_out if row.seconds >= validation else "train"
+            cut[split].rows.append(row)
+        for split, part in cut.items():
+            if part.rows and whole(part.steps).any():
                 parts[split].append(part)
     return _filled(parts, "config.data.split")
 
@@ -244,14 +251,14 @@ def class_names(train: Sequence[Series], label: str) -> tuple[str, ...]:
         ValueError: there is only one class, or none; or a label is NaN.
     """
     labels = {
-        tables.text(place, label, cell)
-        for rows in train
-        for place, cell in zip(rows.places, rows.labels, strict=True)
+        tables.text(row.place, label, row.label)
+        for series in train
+        for row in series.rows
     }
     labels.discard("")
     if len(labels) < 2:
         raise ValueError(
-            f"{train[0].places[0]}: the training series must have labels of at least two classes. "
+            f"{train[0].place}: the training series must have labels of at least two classes. "
             f"Received: {', '.join(sorted(labels)) or 'none'}"
         )
     return tuple(sorted(labels))
@@ -274,70 +281,53 @@ def recordings(
     Raises:
         ValueError: a label is missing, unknown, or no number; or a series has two.
     """
-    number = _class_number(classes, label) if classes else _label_number(label)
-    dtype, missing = ("int32", NO_CLASS) if classes else ("float32", math.nan)
+    dtype = "int32" if classes else "float32"
     result = []
-    for rows in series:
-        targets = [
-            missing if tables.is_empty(cell) else number(place, cell)
-            for place, cell in zip(rows.places, rows.labels, strict=True)
-        ]
-        target: Any = targets if every_step else _only(rows, label, targets)
-        result.append(
-            Recording(rows.name, rows.steps, np.array(target, dtype), tuple(rows.times))
-        )
+    for one in series:
+        targets = [_target(row, classes, label) for row in one.rows]
+        target: Any = targets if every_step else _only(one, label, targets)
+        result.append(one.recording(np.array(target, dtype)))
     return result
+
+
+def _target(row: Row, classes: Sequence[str], label: str) -> float:
+    """Returns a row's class by its place, or its number, or what stands for none."""
+    if tables.is_empty(row.label):
+        return NO_CLASS if classes else math.nan
+    if not classes:
+        return tables.number(row.place, label, row.label)
+    if (name := tables.text(row.place, label, row.label)) not in classes:
+        raise ValueError(
+            f"{row.place}: a label must be one of the classes of the training series, "
+            f"{', '.join(classes)}. Received: {name!r}"
+        )
+    return classes.index(name)
 
 
 def without_labels(table: Table) -> list[Recording]:
     """Returns the recordings of series of which nothing is known but their values."""
-    return [
-        Recording(
-            rows.name, rows.steps, np.array(math.nan, "float32"), tuple(rows.times)
-        )
-        for rows in table.series.values()
-    ]
+    unknown = np.array(math.nan, "float32")
+    return [series.recording(unknown) for series in table.series.values()]
 
 
-def _only(rows: Series, label: str, targets: Sequence[float]) -> float:
+def _only(series: Series, label: str, targets: Sequence[float]) -> float:
     """Returns the one target of a series, which some of its rows may not repeat."""
-    given = [
-        (place, cell, target)
-        for place, cell, target in zip(rows.places, rows.labels, targets, strict=True)
-        if not tables.is_empty(cell)
-    ]
+    pairs = zip(series.rows, targets, strict=True)
+    given = [(row, target) for row, target in pairs if not tables.is_empty(row.label)]
     if not given:
         raise ValueError(
-            f"{rows.places[0]}: a series must have a label in {label!r}. Received: none of "
-            f"{rows.name!r}"
+            f"{series.place}: a series must have a label in {label!r}. Received: none of "
+            f"{series.name!r}"
         )
-    first, cell, target = given[0]
-    for place, other, value in given:
+    first, target = given[0]
+    for row, value in given:
         if value != target:
             raise ValueError(
-                f"{place}: a series must have one label in {label!r} "
+                f"{row.place}: a series must have one label in {label!r} "
                 "(config.data.answer=step takes one a step). Received: "
-                f"{str(other)!r} of {rows.name!r}, and {str(cell)!r} in {first}"
+                f"{str(row.label)!r} of {series.name!r}, and {str(first.label)!r} in {first.place}"
             )
     return target
-
-
-def _class_number(classes: Sequence[str], label: str) -> Callable[[Place, Any], float]:
-    numbers = {name: index for index, name in enumerate(classes)}
-
-    def number(place: Place, cell: Any) -> float:
-        if (name := tables.text(place, label, cell)) not in numbers:
-            raise ValueError(
-                f"{place}: a label must be one of the classes of the training series, "
-                f"{', '.join(classes)}. Received: {name!r}"
-            )
-        return numbers[name]
-
-    return number
-
-
-def _label_number(label: str) -> Callable[[Place, Any], float]:
-    return lambda place, cell: tables.number(place, label, cell)
 
 
 def _remaining(path: epath.Path, columns: Columns) -> tuple[str, ...]:
@@ -370,36 +360,27 @@ def _add(
             f"{place}: the column {columns.series!r} must name the row's series. "
             "Received: an empty cell"
         )
-    rows = series.setdefault(name, Series(name))
-    rows.places.append(place)
-    rows.values.append(values)
+    row = Row(place, values, other.get(columns.label))
     if columns.time:
-        rows.seconds.append(tables.seconds(place, columns.time, other[columns.time]))
-        rows.times.append(str(other[columns.time]))
-    if columns.label:
-        rows.labels.append(other[columns.label])
+        cell = other[columns.time]
+        seconds = tables.seconds(place, columns.time, cell)
+        row = row._replace(seconds=seconds, time=str(cell))
     if columns.split:
-        rows.splits.append(tables.text(place, columns.split, other[columns.split]))
+        row = row._replace(
+            split=tables.text(place, columns.split, other[columns.split])
+        )
+    series.setdefault(name, Series(name, [])).rows.append(row)
 
 
-def _ordered(rows: Series, columns: Columns) -> Series:
-    """Returns a series in the order of time; raises ValueError if two rows have one time."""
-    if not columns.time:
-        return rows
-    numbers = range(len(rows.places))
-    order = sorted(numbers, key=lambda row: rows.seconds[row])
-    rows = rows.chosen(order)
-    for index, (before, after) in enumerate(_pairs(rows.seconds), 1):
-        if before == after:
+def _order(series: Series) -> None:
+    """Puts a series in the order of time; raises ValueError if two rows have one time."""
+    series.rows.sort(key=lambda row: row.seconds)
+    for before, after in itertools.pairwise(series.rows):
+        if before.seconds == after.seconds:
             raise ValueError(
-                f"{rows.places[index]}: a series must have each time once. Received: "
-                f"{rows.times[index]} of {rows.name!r}, as in {rows.places[index - 1]}"
+                f"{after.place}: a series must have each time once. Received: "
+                f"{after.time} of {series.name!r}, as in {before.place}"
             )
-    return rows
-
-
-def _pairs(values: Sequence[float]) -> Iterator[tuple[float, float]]:
-    return zip(values, values[1:], strict=False)
 
 
 def _place(count: int, share: float) -> int:
@@ -414,7 +395,7 @@ def _dealt(
     if len(ordered) < len(SPLITS):
         raise ValueError(
             f"there must be at least {len(SPLITS)} series, for training, validation and test. "
-            f"Received: {len(ordered)}, such as {ordered[0].name!r}, of {ordered[0].places[0]}"
+            f"Received: {len(ordered)}, such as {ordered[0].name!r}, of {ordered[0].place}"
         )
     count = len(ordered)
     test = max(1, round(shares["test"] * count))

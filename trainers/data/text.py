@@ -92,7 +92,12 @@ def check(path: epath.Path) -> None:
             block = file.read(_BLOCK_BYTES)
     except OSError as error:
         raise OSError(f"{name} cannot be read: {error.strerror or error}") from error
-    _check_encoding(block, name)
+    for encoding, mark in _OTHERS:
+        if block.startswith(mark):
+            raise ValueError(
+                f"{name} is {encoding} text; expected UTF-8: "
+                f"`iconv -f {encoding} -t UTF-8` converts it"
+            )
     whole = block[: max(block.rfind(b" "), block.rfind(b"\n")) + 1]
     _checked(whole, name)
     if b"\r" in block and b"\n" not in block:
@@ -100,16 +105,6 @@ def check(path: epath.Path) -> None:
             f"{name} has lines that end in CR alone; expected LF, or CR and LF: "
             "`tr '\\r' '\\n'` converts it"
         )
-
-
-def _check_encoding(block: bytes, name: str) -> None:
-    """Raises ValueError if a text begins with another encoding's byte-order mark."""
-    for encoding, mark in _OTHERS:
-        if block.startswith(mark):
-            raise ValueError(
-                f"{name} is {encoding} text; expected UTF-8: "
-                f"`iconv -f {encoding} -t UTF-8` converts it"
-            )
 
 
 def read_blocks(file: IO[bytes], name: str, *, raw: bool = False) -> Iterator[bytes]:

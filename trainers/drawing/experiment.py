@@ -15,7 +15,7 @@ from trainers.drawing import models, pictures
 from trainers.drawing.model import DRAW
 from trainers.drawing.modeling import DrawingImages, Score
 from trainers.drawing.tasks import NATS
-from trainers.tasks import registry, run_folders
+from trainers.tasks import registry
 from trainers.training import announcing, memory
 from trainers.training.events import EVENTS, LackingError, event_files, recorded
 from trainers.training.examples import ExamplesExperiment
@@ -87,9 +87,8 @@ class DrawingExperiment(ExamplesExperiment):
 
     def numbers(self, split: str, score: Score) -> dict[str, dict[str, Any]]:
         """Returns the bound of a split and its parts."""
-        parts = {"reconstruction": score.reconstruction, "kl": score.kl}
         bound = {"loss": score.loss, "nats": score.loss, "images": score.images}
-        return {PROTOCOL: {**bound, **parts}}
+        return {PROTOCOL: {**bound, **score.parts}}
 
     def observe(self, losses: Sequence[float]) -> None:
         """Writes the sheet of the epoch that ended, in the folder and for TensorBoard.
@@ -139,16 +138,3 @@ def load_images(
 
 
 load = DrawingExperiment
-
-
-def evaluate(path: epath.Path, data_dir: str | None) -> None:
-    """Prints the bound of a run's best model on validation and test images.
-
-    Args:
-        path: the run's folder.
-        data_dir: the folder of the published files.
-
-    Raises:
-        ValueError, OSError, WorkdirError: the images or the folder cannot be used.
-    """
-    DrawingExperiment(run_folders.load_config(path), data_dir, path).evaluate(path)

@@ -16,6 +16,7 @@ from keras_trellis import arguments
 from keras_trellis.core import dropout
 from keras_trellis.types import Tensor
 from trainers.drawing.places import PLACE, Reader, Shape, Writer
+from trainers.models.cells import initial_states, output_units
 
 States = list[Tensor]
 
@@ -124,7 +125,7 @@ class DRAW(keras.Model):
         _check_dropout(self.decoder_cell)
         if not self.decoder_cell.built:
             self.decoder_cell.build((None, self.latent_units))
-        outputs = _output_units(self.decoder_cell, self.latent_units)
+        outputs = output_units("`decoder_cell`", self.decoder_cell, self.latent_units)
         self.output_units = outputs
         self.reader.build((None, outputs))
         self.writer.build((None, outputs))
@@ -136,51 +137,29 @@ class DRAW(keras.Model):
     # What Keras calls
 
     def call(self, images: Tensor, training: bool = False) -> Tensor:
-        """Returns copies of images, probabilities `[B, height, width, C]`."""
+        """Returns copies of images, probabilities `[B, height, width, C]`; adds their bound."""
         del training
         bound = self.bound(images)
+        self.add_loss(tf.reduce_mean(bound.reconstruction + bound.kl))
+        self.reconstruction.update_state(bound.reconstruction)
+        self.kl.update_state(bound.kl)
         return tf.sigmoid(bound.canvas)
 
-    def train_step(self, data: Any) -> dict[str, Any]:
-        """One step of `fit`."""
-        replicas = tf.distribute.get_strategy().num_replicas_in_sync
-        with tf.GradientTape() as tape:
-            loss = self._batch_loss(data)
-            # The optimizer sums the gradients of all replicas.
-            scaled = self.optimizer.scale_loss(loss / replicas)
-        variables = self.trainable_variables
-        gradients = tape.gradient(scaled, variables)
-        pairs = zip(gradients, variables, strict=True)
-        self.optimizer.apply_gradients(pairs)
-        return self.get_metrics_result()
-
-    def test_step(self, data: Any) -> dict[str, Any]:
-        """One step of `evaluate`."""
-        self._batch_loss(data)
-        return self.get_metrics_result()
-
-    def _batch_loss(self, data: Any) -> Tensor:
-        """Returns the mean bound of a batch and regularizers; adds it to the metrics."""
-        images, targets, weights = keras.utils.unpack_x_y_sample_weight(data)
-        if targets is not None or weights is not None:
+    def compute_loss(
+        self,
+        x: Any = None,
+        y: Any = None,
+        y_pred: Any = None,
+        sample_weight: Any = None,
+        training: bool = True,
+    ) -> Tensor:
+        """Returns what `call` has added, the mean bound of a batch, and regularizers."""
+        if y is not None or sample_weight is not None:
             raise ValueError(
                 "DRAW learns from images alone: `y` and `sample_weight` must be None. "
-                f"Received: y={targets}, sample_weight={weights}"
+                f"Received: y={y}, sample_weight={sample_weight}"
             )
-        bound = self.bound(images)
-        loss = tf.reduce_mean(bound.reconstruction + bound.kl)
-        loss += sum(self.losses)
-        values = {
-            "reconstruction": bound.reconstruction,
-            "kl": bound.kl,
-            "loss": loss,
-        }
-        rows = tf.shape(bound.kl)[0]
-        for metric in self.metrics:
-            # The loss is one number of the batch; the others have one for each row.
-            weight = rows if metric.name == "loss" else None
-            metric.update_state(values[metric.name], sample_weight=weight)
-        return loss
+        return super().compute_loss(x, y, y_pred, sample_weight, training)
 
     def get_config(self) -> dict[str, Any]:
         """Returns the constructor's arguments."""
@@ -298,8 +277,8 @@ class DRAW(keras.Model):
         return _State(
             tf.zeros([rows, *self.image_shape], self.compute_dtype),
             tf.zeros([rows, self.output_units], self.compute_dtype),
-            _states(self.encoder, rows),
-            _states(self.decoder_cell, rows),
+            initial_states(self.encoder, rows),
+            initial_states(self.decoder_cell, rows),
             tf.zeros([rows], self.compute_dtype),
         )
 
@@ -382,10 +361,8 @@ def _shape(value: Any) -> Shape:
     try:
         height, width, channels = (arguments.positive("", size) for size in value)
     except (TypeError, ValueError):
-        raise ValueError(
-            "`image_shape` must be three positive integers, (height, width, channels). "
-            f"Received: image_shape={value!r}"
-        ) from None
+        expected = "three positive integers, (height, width, channels)"
+        raise arguments.refusal("image_shape", value, expected) from None
     return height, width, channels
 
 
@@ -415,34 +392,5 @@ def _check_dropout(cell: Any) -> None:
             )
 
 
-def _output_units(cell: Any, inputs: int) -> int:
-    """Returns n of a cell's output `[B, n]`; raises ValueError if that is not its shape."""
-    before = _states(cell, 1)
-    zeros = tf.zeros([1, inputs], cell.compute_dtype)
-    output, after = cell(zeros, before)
-    taken = [state.shape for state in before]
-    returned = [state.shape for state in after]
-    units = getattr(cell, "units", output.shape[-1])
-    if output.shape != (1, units) or taken != returned:
-        raise ValueError(
-            "`decoder_cell` must return an output [B, units] and states of the shapes that it "
-            f"takes. Received: a {type(cell).__name__} that returns, for an input "
-            f"[1, {inputs}] and states {_format_shapes(taken)}, an output "
-            f"[{_by(output.shape)}] and states {_format_shapes(returned)}"
-        )
-    return units
-
-
-def _states(cell: keras.layers.Layer, rows: Any) -> States:
-    """Returns a cell's states at the start, each of `rows` rows."""
-    # `RNN` makes zeros for a cell that has no `get_initial_state` of its own.
-    layer = keras.layers.RNN(cell)
-    return list(layer.get_initial_state(rows))
-
-
 def _by(shape: Sequence[int | None]) -> str:
     return ", ".join(str(size) for size in shape)
-
-
-def _format_shapes(shapes: Sequence[Sequence[int | None]]) -> str:
-    return " and ".join(f"[{_by(shape)}]" for shape in shapes)

@@ -28,6 +28,11 @@ class Score(NamedTuple):
     images: int
 
     @property
+    def parts(self) -> dict[str, float]:
+        """Both parts by their names."""
+        return {"reconstruction": self.reconstruction, "kl": self.kl}
+
+    @property
     def loss(self) -> float:
         """The bound, the sum of both parts."""
         return self.reconstruction + self.kl
@@ -65,8 +70,7 @@ class DrawingImages(ShuffledExamples):
     def evaluate(self) -> dict[str, float]:
         """Returns the bound of the present weights on validation images, and its parts."""
         score = self.score("validation")
-        parts = {"reconstruction": score.reconstruction, "kl": score.kl}
-        return {"loss": score.loss, **parts}
+        return {"loss": score.loss, **score.parts}
 
     def display(self, metrics: Mapping[str, float]) -> dict[str, float]:
         """Returns the bound in nats and its parts."""

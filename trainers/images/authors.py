@@ -10,6 +10,7 @@ import numpy as np
 import tensorflow as tf
 from ml_collections import ConfigDict
 
+from keras_trellis import arguments
 from trainers.authors import beside, released
 from trainers.authors.released import Arrays
 from trainers.data import files
@@ -33,27 +34,13 @@ def is_permuted(task: str) -> bool:
 def make_comparable(config: ConfigDict) -> None:
     """Raises ValueError for what their code lacks."""
     task: Any = registry.get(config.task)
-    _check_outputs(config.model, len(task.images.classes))
-    _check_smoothing(config)
-
-
-def _check_outputs(model: ConfigDict, classes: int) -> None:
-    """Raises ValueError unless a classifier is as theirs, whose linear map is square."""
-    if model.output_units != classes:
-        raise ValueError(
-            f"`config.model.output_units` must be {classes}, the number of classes, as in the "
-            f"authors' code. Received: config.model.output_units={model.output_units!r}"
-        )
-
-
-def _check_smoothing(config: ConfigDict) -> None:
-    """Raises ValueError if labels are smoothed."""
-    smoothing = config.training.label_smoothing
-    if smoothing:
-        raise ValueError(
-            "`config.training.label_smoothing` must be 0.0, as in the authors' code. "
-            f"Received: config.training.label_smoothing={smoothing!r}"
-        )
+    outputs, classes = config.model.output_units, len(task.images.classes)
+    if outputs != classes:  # their linear map is square
+        expected = f"{classes}, the number of classes, as in the authors' code"
+        raise arguments.refusal("config.model.output_units", outputs, expected)
+    if smoothing := config.training.label_smoothing:
+        expected = "0.0, as in the authors' code"
+        raise arguments.refusal("config.training.label_smoothing", smoothing, expected)
 
 
 class OurClassifier(beside.InTraining):

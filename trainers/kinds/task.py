@@ -7,12 +7,11 @@ is: it asks the task, by an attribute or a method of `Task`, or takes a module o
 `Task.part` returns such a module by its name. A kind has `experiment`, and those of the others
 that mean something for it:
 
-    experiment   load(config, data_dir, path): the run's `training.experiment.Experiment`
-                 evaluate(path, data_dir, **options): prints the scores of a run's best model,
-                     unless it has a command of its own for that; the options are what
+    experiment   load(config, data_dir, path): the run's `training.experiment.Experiment`, or of
+                     tasks with a layer its `sequences.layer.LayerExperiment`. Its method
+                     evaluate(path, **options) prints the scores of a run's best model, unless
+                     there is a command of its own for that; the options are what
                      `trainers.evaluate` makes of the flags in `Task.evaluation_flags`
-                 published_parameters(config): how many the model has and its layer, with data of
-                     the published size; None if there is none (of tasks with a layer alone)
     exporting    export(path, options): writes a run's best model, as the options, a
                      `tasks.run_folders.ExportOptions`, say; returns the version's folder
     writing      generate(path, prompt, max_length, **sampling): returns a text

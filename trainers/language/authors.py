@@ -18,7 +18,7 @@ from ml_collections import ConfigDict
 
 from trainers.authors import beside, released
 from trainers.authors.released import Arrays
-from trainers.language import corpora, modeling, texts
+from trainers.language import corpora, modeling
 from trainers.language import models as networks
 from trainers.tasks import registry
 
@@ -77,7 +77,7 @@ class Ours(beside.InTraining):
 def models(clone: str, config: ConfigDict, data_dir: str | None) -> tuple[Any, Ours]:
     """Returns their language model, by a clone of their code, and ours."""
     reference = beside.reference_module(clone, "model")
-    corpus = texts.load_corpus(config, data_dir)
+    corpus = corpora.load_corpus(config, data_dir)
     theirs = reference.Reference(clone, config, corpus.vocabulary.size)
     return theirs, Ours(config, theirs.weights(), corpus)
 
@@ -86,7 +86,7 @@ def imported(weights: released.Weights) -> released.Imported:
     """Returns what a file of weights becomes."""
     _check_numbering(weights.config)
     source, config = released.read(weights, released.language_model)
-    corpus = texts.load_corpus(config, weights.data_dir)
+    corpus = corpora.load_corpus(config, weights.data_dir)
     types = registry.configured(config).measure.types
     words = corpus.vocabulary.size
     if source.vocabulary_size != words:
@@ -97,7 +97,7 @@ def imported(weights: released.Weights) -> released.Imported:
         )
     model = networks.build(config, words)
     released.give_weights(model, source)
-    keep = functools.partial(texts.keep_corpus, corpus=corpus)
+    keep = functools.partial(corpora.keep_corpus, corpus=corpus)
     return model, config, keep, f"{words:,} {types}"
 
 

@@ -8,6 +8,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from keras_trellis import arguments
 from keras_trellis.models import passes
 from keras_trellis.types import Tensor
 from trainers.data import streams
@@ -68,9 +69,7 @@ class Evaluator:
     def score(self, protocol: str, ids: np.ndarray) -> Score:
         """Returns the score of a stream of ids `[N]` under one of `PROTOCOLS`."""
         if protocol not in PROTOCOLS:
-            raise ValueError(
-                f"`protocol` must be one of {PROTOCOLS}. Received: {protocol=}"
-            )
+            raise arguments.refusal("protocol", protocol, f"one of {PROTOCOLS}")
         return getattr(self, protocol)(ids)
 
     def exact(self, ids: np.ndarray) -> Score:

@@ -8,7 +8,7 @@ import numpy as np
 from etils import epath
 from ml_collections import ConfigDict
 
-from keras_trellis import TrellisLM
+from keras_trellis import TrellisLM, arguments
 from trainers.data import files
 from trainers.data.pieces import PieceVocabulary
 from trainers.data.vocabulary import Vocabulary
@@ -20,7 +20,6 @@ from trainers.language import (
     modeling,
     models,
     protocols,
-    texts,
     unigram,
 )
 from trainers.sequences.layer import LayerExperiment
@@ -51,7 +50,7 @@ class LanguageExperiment(LayerExperiment):
         path: epath.Path | None = None,
     ) -> None:
         super().__init__(config)
-        self._corpus = texts.load_corpus(config, data_dir, path)
+        self._corpus = corpora.load_corpus(config, data_dir, path)
         self._task = registry.configured(config)
         self._measure = self._task.measure
         self._compared = compared.Compared(self._task, self._corpus)
@@ -71,6 +70,14 @@ class LanguageExperiment(LayerExperiment):
         """Returns the number of parameters of a config's model on this text."""
         return models.parameters(config, self._words)
 
+    @classmethod
+    def published_parameters(cls, config: ConfigDict) -> tuple[int, int] | None:
+        """Returns those of a config's model and layer; None for a text of any size."""
+        words = registry.configured(config).vocabulary_size
+        if words is None:
+            return None
+        return models.parameters(config, words), models.layer_parameters(config)
+
     def checksums(self) -> dict[str, str]:
         """Returns the SHA-256 of each split's text."""
         return dict(self._corpus.checksums)
@@ -79,10 +86,8 @@ class LanguageExperiment(LayerExperiment):
         """Raises ValueError if the replicas cannot share the batches."""
         size = self._config.data.batch_size
         if size % replicas:
-            raise ValueError(
-                f"`config.data.batch_size` must be divisible by the {replicas} devices, or "
-                f"--distribute=none. Received: config.data.batch_size={size}"
-            )
+            expected = f"divisible by the {replicas} devices, or --distribute=none"
+            raise arguments.refusal("config.data.batch_size", size, expected)
 
     def build(self) -> keras.Model:
         """Returns the model, built."""
@@ -96,7 +101,7 @@ class LanguageExperiment(LayerExperiment):
 
     def keep(self, path: epath.Path) -> None:
         """Records the run's text in its folder."""
-        texts.keep_corpus(path, self._corpus)
+        corpora.keep_corpus(path, self._corpus)
 
     def introduction(self, model: keras.Model) -> str:
         """Returns a line on the text."""
@@ -121,6 +126,39 @@ class LanguageExperiment(LayerExperiment):
     def numbers(self, split: str, score: ByProtocol) -> dict[str, dict[str, Any]]:
         """Returns the numbers of each protocol."""
         return {protocol: self._numbers(value) for protocol, value in score.items()}
+
+    def evaluate(
+        self,
+        path: epath.Path,
+        protocols: Sequence[str] = protocols.PROTOCOLS,
+        dynamic: adaptation.DynamicEvaluation | None = None,
+        cache: adaptation.ContinuousCache | None = None,
+    ) -> None:
+        """Prints the scores of a run's best model on validation and test data.
+
+        Args:
+            path: the run's folder.
+            protocols: some of `protocols.PROTOCOLS`.
+            dynamic: dynamic evaluation, for one more score, "adapted"; None: without.
+            cache: a continuous cache, for the same score; None: without.
+
+        Raises:
+            ValueError, WorkdirError: the folder cannot be used.
+        """
+        corpora.check_corpus(path, self._corpus)
+        model = _best_model(path, self._config, self._words)
+        data, settings = self._config.data, self._config.evaluation
+        evaluator = evaluation.Evaluator(model, data, settings, self._task.metrics)
+        adaptive = adaptation.AdaptiveEvaluator(
+            model, self._corpus.train, settings.exact_chunk, dynamic, cache
+        )
+        for split in SPLITS:
+            ids = getattr(self._corpus, split)
+            scores = {name: evaluator.score(name, ids) for name in protocols}
+            if dynamic or cache:
+                scores["adapted"] = adaptive.exact(ids)
+            scores = self._compared.complete(split, scores)
+            print(self.describe(split, scores), flush=True)
 
     def complete(self, scores: Scores, task: Any, check: Check) -> Scores:
         """Puts the exact score on test data beside others."""
@@ -165,52 +203,6 @@ class LanguageExperiment(LayerExperiment):
 load = LanguageExperiment
 
 
-def published_parameters(config: ConfigDict) -> tuple[int, int] | None:
-    """Returns the parameters of a config's model and layer; None for a text of any size."""
-    words = registry.configured(config).vocabulary_size
-    if words is None:
-        return None
-    return models.parameters(config, words), models.layer_parameters(config)
-
-
-def evaluate(
-    path: epath.Path,
-    data_dir: str | None,
-    protocols: Sequence[str] = protocols.PROTOCOLS,
-    dynamic: adaptation.DynamicEvaluation | None = None,
-    cache: adaptation.ContinuousCache | None = None,
-) -> None:
-    """Prints the scores of a run's best model on validation and test data.
-
-    Args:
-        path: the run's folder.
-        data_dir: the folder of the corpus's text files.
-        protocols: some of `protocols.PROTOCOLS`.
-        dynamic: dynamic evaluation, for one more score, "adapted"; None: without.
-        cache: a continuous cache, for the same score; None: without.
-
-    Raises:
-        ValueError, OSError, WorkdirError: the corpus or the folder cannot be used.
-    """
-    config = run_folders.load_config(path)
-    corpus = run_corpus(path, config, data_dir)
-    model = _best_model(path, config, corpus.vocabulary.size)
-    task = registry.configured(config)
-    evaluator = evaluation.Evaluator(
-        model, config.data, config.evaluation, task.metrics
-    )
-    chunk = config.evaluation.exact_chunk
-    numbers = compared.Compared(task, corpus)
-    adaptive = adaptation.AdaptiveEvaluator(model, corpus.train, chunk, dynamic, cache)
-    for split in SPLITS:
-        ids = getattr(corpus, split)
-        scores = {protocol: evaluator.score(protocol, ids) for protocol in protocols}
-        if dynamic or cache:
-            scores["adapted"] = adaptive.exact(ids)
-        scores = numbers.complete(split, scores)
-        print(evaluation.describe(split, scores, task.measure), flush=True)
-
-
 def load_trained(path: epath.Path) -> tuple[TrellisLM, Vocabulary, ConfigDict]:
     """Returns a run's best model, its vocabulary and its config.
 
@@ -221,12 +213,12 @@ def load_trained(path: epath.Path) -> tuple[TrellisLM, Vocabulary, ConfigDict]:
         ValueError, WorkdirError: the run has no weights, or they do not fit in memory.
     """
     config = run_folders.load_config(path)
-    if not files.exists(path / texts.VOCABULARY):
+    if not files.exists(path / corpora.VOCABULARY):
         raise WorkdirError(
-            f"{path} has no trained weights yet: {texts.VOCABULARY} is missing"
+            f"{path} has no trained weights yet: {corpora.VOCABULARY} is missing"
         )
     has_pieces = registry.configured(config).pieces is not None
-    vocabulary = texts.saved_vocabulary(
+    vocabulary = corpora.saved_vocabulary(
         path, PieceVocabulary if has_pieces else Vocabulary
     )
     return _best_model(path, config, vocabulary.size), vocabulary, config
@@ -237,12 +229,3 @@ def _best_model(path: epath.Path, config: ConfigDict, words: int) -> TrellisLM:
     model = models.build(config, words)
     checkpoints.load_best(path, model)
     return model
-
-
-def run_corpus(
-    path: epath.Path, config: ConfigDict, data_dir: str | None
-) -> corpora.Corpus:
-    """Returns the text of a run; raises WorkdirError if it is not that of its folder."""
-    corpus = texts.load_corpus(config, data_dir, path)
-    texts.check_corpus(path, corpus)
-    return corpus

@@ -11,8 +11,8 @@ from keras_trellis.export import (
     inference_model,
 )
 from keras_trellis.heads import MixtureOfSoftmaxes
-from trainers.language import evaluation, protocols, texts
-from trainers.language.experiment import load_trained, run_corpus
+from trainers.language import corpora, evaluation, protocols
+from trainers.language.experiment import load_trained
 from trainers.tasks import registry, run_folders
 
 
@@ -30,12 +30,13 @@ def export(path: epath.Path, options: run_folders.ExportOptions) -> str:
     if isinstance(model.head, MixtureOfSoftmaxes):
         # Probabilities that are served sum to 1, whatever training added to them.
         model.head.epsilon = protocols.EPSILON["exact"]
-    task, record = registry.configured(config), texts.saved_corpus(path)
+    task, record = registry.configured(config), corpora.saved_corpus(path)
     facts = run_folders.facts(path, config)
     facts |= task.data_facts(record.get("sha256", {}))
     facts |= unknown_words(record)
     if options.precision != "float32":
-        corpus = run_corpus(path, config, options.data_dir)
+        corpus = corpora.load_corpus(config, options.data_dir, path)
+        corpora.check_corpus(path, corpus)
         measured = []
         for candidate in (model, inference_model(model, options.precision)):
             evaluator = evaluation.Evaluator(candidate, config.data, config.evaluation)
@@ -60,7 +61,7 @@ def unknown_words(record: Mapping[str, Any]) -> dict[str, str]:
     """Returns the model card's fact about the test text's unknown words.
 
     Args:
-        record: what the run kept of its text; see `texts.keep_corpus`.
+        record: what the run kept of its text; see `corpora.keep_corpus`.
     """
     if "unknown" not in record:
         return {"Unknown words in the test text": "not measured"}

@@ -3,8 +3,7 @@
 import keras
 from ml_collections import ConfigDict
 
-from keras_trellis import TrellisLM
-from keras_trellis.arguments import inner_levels
+from keras_trellis import TrellisLM, arguments
 from trainers.models import layers
 from trainers.models.heads import HEADS
 from trainers.models.kinds import Batch
@@ -75,7 +74,9 @@ def need(config: ConfigDict, vocabulary_size: int) -> memory.Need:
     scores = 1
     if model.auxiliary_weight:
         scores += len(
-            inner_levels(model.auxiliary_every, model.auxiliary_from, model.depth)
+            arguments.inner_levels(
+                model.auxiliary_every, model.auxiliary_from, model.depth
+            )
         )
     # The steps of the horizon may keep less than the others.
     least = layer.activations(model, Batch(data.batch_size, steps)).least
@@ -88,13 +89,12 @@ def need(config: ConfigDict, vocabulary_size: int) -> memory.Need:
 def check_vocabulary(model: ConfigDict, size: int) -> None:
     """Raises ValueError if the group `model` names words that a vocabulary does not have."""
     if model.head == "adaptive" and model.adaptive.cutoffs[-1] >= size:
-        raise ValueError(
-            f"`config.model.adaptive.cutoffs` must be below the vocabulary's size, {size}. "
-            f"Received: config.model.adaptive.cutoffs={model.adaptive.cutoffs}"
+        cutoffs, expected = (
+            model.adaptive.cutoffs,
+            f"below the vocabulary's size, {size}",
         )
+        raise arguments.refusal("config.model.adaptive.cutoffs", cutoffs, expected)
     untrained = model.untrained_input_id or 0
     if not -size <= untrained < size:
-        raise ValueError(
-            f"`config.model.untrained_input_id` must be from {-size} to {size - 1}, by the "
-            f"vocabulary's size, {size}. Received: config.model.untrained_input_id={untrained}"
-        )
+        expected = f"from {-size} to {size - 1}, by the vocabulary's size, {size}"
+        raise arguments.refusal("config.model.untrained_input_id", untrained, expected)

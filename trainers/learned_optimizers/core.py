@@ -6,6 +6,7 @@ Kuo et al. 2020 exchange the cell.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
@@ -14,10 +15,14 @@ import tensorflow as tf
 
 from keras_trellis import arguments
 from keras_trellis.types import Tensor
-from trainers.learned_optimizers.gated import GatedUpdate
+from trainers.models.cells import initial_states, output_units
 
 ADDED, GATED = UPDATES = ("added", "gated")
 _SCALE = 0.1
+# At the start a step is nearly one of gradient descent, of this rate: sig(-5) = 0.0067.
+_INPUT_BIAS = -5.0
+# A coordinate keeps 0.9999 of itself at the start: 100 steps leave 0.99 of it.
+_FORGET_BIAS = 9.0
 
 States: TypeAlias = list[list[Tensor]]
 """The states of each cell, then those of a gated update, each `[coordinates, width]`."""
@@ -63,6 +68,69 @@ class Point(NamedTuple):
     gradient: Tensor
 
 
+class GatedUpdate(keras.layers.Layer):
+    """theta = f * theta' - i * gradient, with both gates learned.
+
+        i = sig(W_I [h, theta', i'] + b_I),  f = sig(W_F [h, theta', f'] + b_F)
+
+    ' marks what the step before has left. h is what cells make of the gradient and the loss; if it
+    is these two numbers, the equations are the printed ones (Ravi and Larochelle 2017,
+    "Optimization as a model for few-shot learning", recalled). The weights start at 0, so that an
+    untrained update is gradient descent.
+    """
+
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.input_gate = self._gate("input_gate", _INPUT_BIAS)
+        self.forget_gate = self._gate("forget_gate", _FORGET_BIAS)
+
+    def build(self, values_shape: Any) -> None:
+        """Creates the weights of both gates for h `[coordinates, width]`."""
+        width = values_shape[-1] + 2  # theta', and the gate itself
+        for gate in (self.input_gate, self.forget_gate):
+            gate.build((None, width))
+        self.built = True
+
+    def initial_state(self, coordinates: Any) -> list[Tensor]:
+        """Returns i' and f' before the first step: zeros, each `[coordinates, 1]`."""
+        return [tf.zeros([coordinates, 1], self.compute_dtype)] * 2
+
+    def call(
+        self,
+        values: Tensor,
+        gradients: Tensor,
+        theta: Tensor,
+        state: list[Tensor],
+    ) -> tuple[Tensor, list[Tensor]]:
+        """Returns what a step adds to theta', `[coordinates]`, and the gates of this step.
+
+        Args:
+            values: h, `[coordinates, width]`.
+            gradients: `[coordinates]`.
+            theta: `[coordinates]`.
+            state: i' and f'.
+        """
+        column = tf.expand_dims(theta, -1)
+        gates = [
+            gate(tf.concat([values, column, before], -1))
+            for gate, before in zip(
+                (self.input_gate, self.forget_gate), state, strict=True
+            )
+        ]
+        write, keep = (gate[:, 0] for gate in gates)
+        return keep * theta - write * gradients - theta, gates
+
+    def _gate(self, name: str, bias: float) -> keras.layers.Dense:
+        return keras.layers.Dense(
+            1,
+            "sigmoid",
+            kernel_initializer="zeros",
+            bias_initializer=keras.initializers.Constant(bias),
+            name=name,
+            dtype=self.dtype_policy,
+        )
+
+
 @keras.saving.register_keras_serializable("trainers")
 class UpdateNetwork(keras.layers.Layer):
     """Maps gradients to updates, coordinate by coordinate.
@@ -103,9 +171,16 @@ class UpdateNetwork(keras.layers.Layer):
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
-        self.update = _checked_update(update)
-        self.scale = _checked_scale(scale, update)
-        self.p = _above_zero("p", p)
+        if update not in UPDATES:
+            raise arguments.refusal("update", update, f"one of {UPDATES}")
+        if update == GATED and scale is not None:
+            expected = "None with update='gated', whose gates say how far a step goes"
+            raise arguments.refusal("scale", scale, expected)
+        for name, value in (("scale", scale), ("p", p)):
+            if value is not None and not 0 < value < math.inf:
+                raise arguments.refusal(name, value, "a finite number above 0")
+        self.update, self.p = update, p
+        self.scale = _SCALE if update == ADDED and scale is None else scale
         policy = self.dtype_policy
         if cells is None:
             cells = [keras.layers.LSTMCell(20, dtype=policy) for _ in range(2)]
@@ -136,7 +211,7 @@ class UpdateNetwork(keras.layers.Layer):
         for cell in self.cells:
             if not cell.built:
                 cell.build((None, size))
-            size = _checked_width(cell, size)
+            size = output_units("each of `cells`", cell, size)
         (self.gates or self.output_layer).build((None, size))
         self.built = True
 
@@ -159,7 +234,7 @@ class UpdateNetwork(keras.layers.Layer):
 
     def initial_states(self, coordinates: Any) -> States:
         """Returns the states at the start, for a number of coordinates."""
-        states = [_states(cell, coordinates) for cell in self.cells]
+        states = [initial_states(cell, coordinates) for cell in self.cells]
         if self.gates:
             states.append(self.gates.initial_state(coordinates))
         return states
@@ -248,47 +323,3 @@ def value_and_gradient(loss: Loss, theta: Tensor, step: Any) -> tuple[Tensor, Te
         tape.watch(theta)
         value = loss(theta, step)
     return value, tape.gradient(value, theta)
-
-
-def _checked_update(update: str) -> str:
-    if update not in UPDATES:
-        raise arguments.refusal("update", update, f"one of {UPDATES}")
-    return update
-
-
-def _checked_scale(scale: float | None, update: str) -> float | None:
-    if update != GATED:
-        return _above_zero("scale", _SCALE if scale is None else scale)
-    if scale is not None:
-        raise ValueError(
-            "`scale` must be None with update='gated', whose gates say how far a step goes. "
-            f"Received: scale={scale!r}"
-        )
-    return None
-
-
-def _above_zero(name: str, value: float) -> float:
-    if not 0 < value < float("inf"):
-        raise ValueError(
-            f"`{name}` must be a finite number above 0. Received: {name}={value!r}"
-        )
-    return value
-
-
-def _states(cell: keras.layers.Layer, rows: Any) -> list[Tensor]:
-    layer = keras.layers.RNN(cell)
-    return list(layer.get_initial_state(rows))
-
-
-def _checked_width(cell: Any, inputs: int) -> int:
-    """Returns the width of a cell's output; raises ValueError if that is not `[B, units]`."""
-    zeros = tf.zeros([1, inputs], cell.compute_dtype)
-    output, _ = cell(zeros, _states(cell, 1))
-    units = getattr(cell, "units", output.shape[-1])
-    if output.shape != (1, units):
-        raise ValueError(
-            "each of `cells` must return an output [B, units]. Received: a "
-            f"{type(cell).__name__} that returns one of shape {tuple(output.shape)} for an "
-            f"input of shape (1, {inputs})"
-        )
-    return units

@@ -12,7 +12,6 @@ from trainers.data.sequences import SequenceData
 from trainers.learned_optimizers import experiment, rules
 from trainers.learned_optimizers.core import UpdateNetwork
 from trainers.learned_optimizers.modeling import SPLITS
-from trainers.learned_optimizers.optimizees import Optimizee
 from trainers.learned_optimizers.rules import Rule
 from trainers.tasks import registry
 
@@ -94,58 +93,39 @@ def evaluate(
         draws: how many functions are optimized.
     """
     splits = experiment.split_optimizees(config, data, **setting.changes)
-    return _Tries(setting, splits, config.seed, draws).outcomes(networks)
 
-
-class _Tries(NamedTuple):
-    """Tries optimizers in a setting."""
-
-    setting: Setting
-    splits: Mapping[str, Optimizee]
-    seed: int
-    draws: int
-
-    def outcomes(self, networks: Mapping[str, UpdateNetwork]) -> Iterator[Outcome]:
-        """Yields what became of the test draws under every optimizer."""
-        for name, network in networks.items():
-            run = self.compiled(_without_rate(network), "test", self.draws)
-            losses = _losses(run, 1.0)
-            yield Outcome(self.setting.name, name, None, losses)
-        for name, make in rules.TUNED.items():
-            rate = self.tuned(make)
-            run = self.compiled(make, "test", self.draws)
-            losses = _losses(run, rate)
-            yield Outcome(self.setting.name, name, rate, losses)
-
-    def tuned(self, make: Callable[[Tensor], Rule]) -> float:
-        """Returns the rate of the least mean last loss on draws of their own."""
-        run = self.compiled(make, "tuning", TUNING_DRAWS)
-        finals = [_losses(run, rate)[-1].mean() for rate in RATES]
-        best = int(np.argmin(finals))
-        return RATES[best]
-
-    def compiled(self, make: Callable[[Tensor], Rule], split: str, draws: int) -> Any:
+    def compiled(
+        make: Callable[[Tensor], Rule], split: str, draws: int
+    ) -> Callable[[float], np.ndarray]:
         """Returns a function of a rate, which returns the losses of a split's draws."""
 
+        @tf.function(autograph=False, input_signature=[tf.TensorSpec([], tf.float32)])
         def run(rate: Tensor) -> Tensor:
-            seed = tf.constant([self.seed, SPLITS[split]], tf.int64)
-            draw = self.splits[split].draw(seed, draws)
-            return rules.losses(make(rate), draw, self.setting.steps)
+            seed = tf.constant([config.seed, SPLITS[split]], tf.int64)
+            draw = splits[split].draw(seed, draws)
+            return rules.losses(make(rate), draw, setting.steps)
 
-        function = tf.function(run, autograph=False)
-        rate = tf.TensorSpec([], tf.float32)
-        return function.get_concrete_function(rate)
+        # Call it by its trace: TensorFlow warns of several functions from one place.
+        traced = run.get_concrete_function()
+
+        def losses(rate: float) -> np.ndarray:
+            found = traced(tf.constant(rate)).numpy().astype("float64")
+            return np.where(np.isfinite(found), found, np.inf)
+
+        return losses
+
+    for name, network in networks.items():
+        losses = compiled(_without_rate(network), "test", draws)(1.0)
+        yield Outcome(setting.name, name, None, losses)
+    for name, make in rules.TUNED.items():
+        tried = compiled(make, "tuning", TUNING_DRAWS)
+        rate = RATES[int(np.argmin([tried(rate)[-1].mean() for rate in RATES]))]
+        losses = compiled(make, "test", draws)(rate)
+        yield Outcome(setting.name, name, rate, losses)
 
 
 def _without_rate(network: UpdateNetwork) -> Callable[[Tensor], Rule]:
     return lambda rate: rules.learned(network)
-
-
-def _losses(run: Any, rate: float) -> np.ndarray:
-    losses = run(tf.constant(rate)).numpy()
-    losses = losses.astype("float64")
-    finite = np.isfinite(losses)
-    return np.where(finite, losses, np.inf)
 
 
 def failures(outcomes: Sequence[Outcome]) -> list[str]:

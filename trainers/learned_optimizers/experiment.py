@@ -8,11 +8,12 @@ from etils import epath
 from ml_collections import ConfigDict
 
 from trainers.data import sequences
+from trainers.data.image_files import Images
 from trainers.data.sequences import SequenceData
 from trainers.learned_optimizers import modeling, optimizees
 from trainers.learned_optimizers.core import GATED, UpdateNetwork
 from trainers.learned_optimizers.modeling import MetaTraining, Score
-from trainers.learned_optimizers.optimizees import Images, Optimizee, Quadratics
+from trainers.learned_optimizers.optimizees import Optimizee, Quadratics
 from trainers.learned_optimizers.optimizer import RecurrentOptimizer
 from trainers.learned_optimizers.tasks import MEAN_LOSS
 from trainers.models.cells import CELLS
@@ -181,7 +182,11 @@ def split_optimizees(
             Quadratics(changes.get("size", config.data.dimensions)),
         )
     make = getattr(optimizees, _NETWORKS[config.task])
-    splits = {split: _images(data, split) for split in sequences.SPLITS}
+    # Tensors, as a graph would copy arrays.
+    splits = {
+        split: Images(*map(tf.constant, getattr(data, split)))
+        for split in sequences.SPLITS
+    }
     splits["tuning"] = splits["validation"]
     size = config.data.batch_size
     own = {name: config.data[name] for name in _SIZES if name in config.data}
@@ -195,8 +200,3 @@ _NETWORKS = {
     "cifar10_resnet": "residual",
 }
 _SIZES = ("depth", "channels")
-
-
-def _images(data: SequenceData, split: str) -> Images:
-    pixels, labels = getattr(data, split)
-    return Images(tf.constant(pixels), tf.constant(labels))

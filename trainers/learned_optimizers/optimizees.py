@@ -7,24 +7,21 @@ Sources: Andrychowicz et al. 2016, sections 3.1 to 3.3, and their program; what 
 from __future__ import annotations
 
 import dataclasses
-import itertools
+import functools
 import math
-from collections.abc import Callable, Iterator, Sequence
-from typing import NamedTuple, Protocol
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
+import keras
 import tensorflow as tf
 
+from keras_trellis import arguments
 from keras_trellis.types import Tensor
+from trainers.data.image_files import Images
 from trainers.learned_optimizers.core import Loss
 from trainers.models import residual as depths
 
 DEVIATION = 0.01  # of coordinates at the start; recalled
-
-ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
-    "sigmoid": tf.sigmoid,
-    "relu": tf.nn.relu,
-    "tanh": tf.tanh,
-}
 
 
 class Draw(NamedTuple):
@@ -38,17 +35,6 @@ class Draw(NamedTuple):
 
     theta: Tensor
     loss: Loss
-
-
-class Optimizee(Protocol):
-    """A family of functions."""
-
-    @property
-    def size(self) -> int:
-        """The number of coordinates."""
-
-    def draw(self, seed: Tensor, draws: int) -> Draw:
-        """Draws functions; the same ones for the same seed, two integers."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -73,20 +59,14 @@ class Quadratics:
             errors = tf.linalg.matvec(matrix, theta) - vector
             return tf.reduce_sum(tf.square(errors), -1)
 
-        theta = _start(draws, self.size, theta_seed)
-        return Draw(theta, loss)
+        theta = tf.random.stateless_normal([draws, self.size], theta_seed)
+        return Draw(DEVIATION * theta, loss)
 
 
-class Images(NamedTuple):
-    """Images that networks classify.
-
-    Attributes:
-        pixels: `[N, height * width, C]`, uint8.
-        labels: `[N]`, int32.
-    """
-
-    pixels: Tensor
-    labels: Tensor
+def _small(shape: Sequence[int], name: str) -> tuple[float, float]:
+    """Returns where all coordinates of most networks start."""
+    del shape, name
+    return 0.0, DEVIATION
 
 
 @dataclasses.dataclass(frozen=True)
@@ -94,29 +74,35 @@ class Networks:
     """Classifiers of images, each step of other images.
 
     Attributes:
-        images: the images.
+        images: the images, as tensors.
         batch_size: images of a step.
-        shapes: those of the weights and biases, which are parts of the coordinates in this order.
-        logits: takes images `[draws, B, pixels]` and the parts, each with the draws in front;
-            returns `[draws, B, classes]`.
-        starts: the mean and the deviation of each part at the start; (): 0 and `DEVIATION`.
+        model: takes images `[B, pixels]`, returns logits `[B, classes]`. Its own weights do not
+            matter.
+        layers: those of its layers that have weights. The weights and biases are parts of the
+            coordinates in this order.
+        starts: takes the shape of a part and its name; returns the mean and the deviation of its
+            coordinates at the start.
     """
 
     images: Images
     batch_size: int
-    shapes: Sequence[Sequence[int]]
-    logits: Callable[[Tensor, list[Tensor]], Tensor]
-    starts: Sequence[tuple[float, float]] = ()
+    model: keras.Model
+    layers: Sequence[keras.layers.Layer]
+    starts: Callable[[Sequence[int], str], tuple[float, float]] = _small
+
+    @functools.cached_property
+    def _variables(self) -> list[keras.Variable]:
+        return [weight for layer in self.layers for weight in layer.trainable_variables]
+
+    @functools.cached_property
+    def _sizes(self) -> list[int]:
+        """The number of coordinates of each part."""
+        return [math.prod(variable.shape) for variable in self._variables]
 
     @property
     def size(self) -> int:
         """The number of coordinates."""
         return sum(self._sizes)
-
-    @property
-    def _sizes(self) -> list[int]:
-        """The number of coordinates of each part."""
-        return [math.prod(shape) for shape in self.shapes]
 
     def draw(self, seed: Tensor, draws: int) -> Draw:
         """Draws networks and the images of each step."""
@@ -135,25 +121,38 @@ class Networks:
             losses = _cross_entropy(labels, logits)
             return tf.reduce_mean(losses, -1)
 
-        theta = self._start(draws, theta_seed)
-        return Draw(theta, loss)
-
-    def _start(self, draws: int, seed: Tensor) -> Tensor:
-        if not self.starts:
-            return _start(draws, self.size, seed)
-        values = tf.random.stateless_normal([draws, self.size], seed)
+        values = tf.random.stateless_normal([draws, self.size], theta_seed)
         scaled = []
         parts = tf.split(values, self._sizes, axis=1)
-        for part, (mean, deviation) in zip(parts, self.starts, strict=True):
+        for part, variable in zip(parts, self._variables, strict=True):
+            mean, deviation = self.starts(variable.shape, variable.name)
             scaled.append(mean + deviation * part)
-        return tf.concat(scaled, 1)
+        return Draw(tf.concat(scaled, 1), loss)
 
     def parts(self, theta: Tensor) -> list[Tensor]:
         """Cuts coordinates `[draws, size]` into weights and biases."""
         draws = theta.shape[0]
         parts = tf.split(theta, self._sizes, axis=1)
-        pairs = zip(parts, self.shapes, strict=True)
-        return [tf.reshape(part, [draws, *shape]) for part, shape in pairs]
+        pairs = zip(parts, self._variables, strict=True)
+        return [tf.reshape(part, [draws, *variable.shape]) for part, variable in pairs]
+
+    def logits(self, images: Tensor, parts: Sequence[Tensor]) -> Tensor:
+        """Returns the logits `[draws, B, classes]` of images `[draws, B, pixels]`.
+
+        Args:
+            images: those of each draw.
+            parts: from `parts`.
+        """
+        by_draw = []
+        for own, *weights in zip(*map(tf.unstack, (images, *parts)), strict=True):
+            values = list(zip(self._variables, weights, strict=True))
+            with keras.StatelessScope(values):
+                by_draw.append(self.model(own, training=True))
+        return tf.stack(by_draw)
+
+
+Optimizee = Quadratics | Networks
+"""A family of functions: its `size`, and `draw`, the same functions for the same seed."""
 
 
 def perceptrons(
@@ -169,25 +168,17 @@ def perceptrons(
         images: what they classify.
         batch_size: images of a step.
         units: those of each hidden layer.
-        activation: one of `ACTIVATIONS`.
+        activation: Keras's name of one.
         classes: the number of classes.
 
     Raises:
         ValueError: a label is of no class.
     """
     _check_classes(classes, images)
-    bend = ACTIVATIONS[activation]
-    inputs = math.prod(images.pixels.shape[1:])
-    shapes = _dense_shapes([inputs, *units, classes])
-
-    def logits(values: Tensor, parts: list[Tensor]) -> Tensor:
-        for number, (kernel, bias) in enumerate(_pairs(parts)):
-            if number:
-                values = bend(values)
-            values = _dense(values, kernel, bias)
-        return values
-
-    return Networks(images, batch_size, shapes, logits)
+    layers = [_dense(width, activation) for width in units]
+    layers.append(_dense(classes))
+    inputs = keras.Input([math.prod(images.pixels.shape[1:])])
+    return Networks(images, batch_size, keras.Sequential([inputs, *layers]), layers)
 
 
 def convolutional(
@@ -207,63 +198,23 @@ def convolutional(
         images: what they classify.
         batch_size: images of a step.
         channels: those of each convolution.
-        activation: one of `ACTIVATIONS`.
+        activation: Keras's name of one.
         classes: the number of classes.
 
     Raises:
         ValueError: a label is of no class.
     """
     _check_classes(classes, images)
-    bend = ACTIVATIONS[activation]
-    _, pixels, colours = images.pixels.shape
-    side = math.isqrt(pixels)
-    shapes: list[Sequence[int]] = []
-    for inputs in (colours, channels, channels):
-        shapes += [(5, 5, inputs, channels), (channels,)]
-    pooled_side = -(-side // 8)
-    ends = channels * pooled_side**2
-    shapes += _dense_shapes([ends, 32, classes])
-
-    def features(values: Tensor, parts: list[Tensor]) -> Tensor:
-        """Returns those of the images of one draw."""
-        values = tf.reshape(values, [-1, side, side, colours])
-        for kernel, shift in _pairs(parts):
-            values = tf.nn.conv2d(values, kernel, 1, "SAME")
-            values = bend(_normalized(values) + shift)
-            values = tf.nn.max_pool2d(values, 2, 2, "SAME")
-        return tf.reshape(values, [batch_size, ends])
-
-    def logits(values: Tensor, parts: list[Tensor]) -> Tensor:
-        by_draw = []
-        for own_images, own_parts in _by_draw(values, parts[:6]):
-            by_draw.append(features(own_images, own_parts))
-        kernel, bias, last_kernel, last_bias = parts[6:]
-        hidden = bend(_dense(tf.stack(by_draw), kernel, bias))
-        return _dense(hidden, last_kernel, last_bias)
-
-    return Networks(images, batch_size, shapes, logits)
-
-
-class Block(NamedTuple):
-    """Two convolutions and the shortcut past them; it changes nothing, or is a convolution."""
-
-    inputs: int
-    outputs: int
-    stride: int
-
-    @property
-    def has_convolution(self) -> bool:
-        """Whether the shortcut is a convolution, as channels or pixels change."""
-        return self.inputs != self.outputs or self.stride > 1
-
-    def kernels(self) -> list[tuple[int, ...]]:
-        """Returns the shapes of its kernels."""
-        kernels: list[tuple[int, ...]] = []
-        for inputs in (self.inputs, self.outputs):
-            kernels.append((3, 3, inputs, self.outputs))
-        if self.has_convolution:
-            kernels.append((1, 1, self.inputs, self.outputs))
-        return kernels
+    layers = _pixels(images)
+    for _ in range(3):
+        layers += [
+            _convolution(channels, 5),
+            keras.layers.BatchNormalization(scale=False),
+            keras.layers.Activation(activation),
+            keras.layers.MaxPooling2D(padding="same"),
+        ]
+    layers += [keras.layers.Flatten(), _dense(32, activation), _dense(classes)]
+    return Networks(images, batch_size, keras.Sequential(layers), layers[2:])
 
 
 def residual(
@@ -292,130 +243,76 @@ def residual(
         ValueError: no network is so deep, or a label is of no class.
     """
     _check_classes(classes, images)
-    _, pixels, colours = images.pixels.shape
-    side = math.isqrt(pixels)
-    blocks = _blocks(depths.stages(depth), channels)
-    kernels: list[tuple[int, ...]] = [(3, 3, colours, channels)]
-    for block in blocks:
-        kernels += block.kernels()
-    width = blocks[-1].outputs
-    shapes: list[Sequence[int]] = []
-    starts = []
-    for kernel in kernels:
-        *fan_in, outputs = kernel
-        shapes += [kernel, (outputs,), (outputs,)]
-        # Of relus' kernels: He et al. 2015.
-        deviation = math.sqrt(2 / math.prod(fan_in))
-        starts += [(0.0, deviation), (1.0, 0.0), (0.0, 0.0)]
-    shapes += _dense_shapes([width, classes])
-    deviation = math.sqrt(1 / width)
-    starts += [(0.0, deviation), (0.0, 0.0)]
+    layers: list[keras.layers.Layer] = []
 
-    def logits(values: Tensor, parts: list[Tensor]) -> Tensor:
-        by_draw = []
-        for own_images, own_parts in _by_draw(values, parts[:-2]):
-            own_images = tf.reshape(own_images, [-1, side, side, colours])
-            convolutions = _Convolutions(own_parts)
-            features = _residual_features(own_images, convolutions, blocks)
-            by_draw.append(features)
-        kernel, bias = parts[-2:]
-        return _dense(tf.stack(by_draw), kernel, bias)
+    def convolved(values: Any, width: int, size: int = 3, stride: int = 1) -> Any:
+        """Returns a convolution of images, normalized."""
+        layers.append(_convolution(width, size, stride))
+        layers.append(keras.layers.BatchNormalization())
+        return layers[-1](layers[-2](values))
 
-    return Networks(images, batch_size, shapes, logits, starts)
-
-
-def _blocks(stages: Sequence[int], channels: int) -> list[Block]:
-    """Returns the blocks of all stages, whose channels double."""
-    blocks: list[Block] = []
-    inputs = channels
-    for stage, count in enumerate(stages):
-        outputs = channels * 2**stage
+    inputs, reshaped = _pixels(images)
+    values = keras.ops.relu(convolved(reshaped(inputs), channels))
+    for stage, count in enumerate(depths.stages(depth)):
+        width = channels * 2**stage
         for number in range(count):
             stride = 2 if stage and not number else 1
-            blocks.append(Block(inputs, outputs, stride))
-            inputs = outputs
-    return blocks
+            inner = keras.ops.relu(convolved(values, width, stride=stride))
+            inner = convolved(inner, width)
+            if stride > 1:  # channels and pixels change, and with them the shortcut
+                values = convolved(values, width, 1, stride)
+            values = keras.ops.relu(values + inner)
+    layers.append(_dense(classes))
+    values = layers[-1](keras.layers.GlobalAveragePooling2D()(values))
+    model = keras.Model(inputs, values)
+    return Networks(images, batch_size, model, layers, _of_relus)
 
 
-class _Convolutions:
-    """The convolutions of one network, in their order, each with its normalization."""
-
-    def __init__(self, parts: Sequence[Tensor]) -> None:
-        self._parts = iter(parts)
-
-    def next(self, values: Tensor, stride: int = 1) -> Tensor:
-        """Applies the next one to images `[B, height, width, channels]`."""
-        kernel, scale, shift = itertools.islice(self._parts, 3)
-        values = tf.nn.conv2d(values, kernel, stride, "SAME")
-        return _normalized(values) * scale + shift
+def _of_relus(shape: Sequence[int], name: str) -> tuple[float, float]:
+    """Returns where coordinates of a residual network start: He et al. 2015."""
+    *fan_in, _ = shape
+    if not fan_in:
+        return float(name == "gamma"), 0.0
+    power = 2 if len(fan_in) > 1 else 1  # no relu follows the dense layer
+    return 0.0, math.sqrt(power / math.prod(fan_in))
 
 
-def _residual_features(
-    values: Tensor, convolutions: _Convolutions, blocks: Sequence[Block]
-) -> Tensor:
-    """Returns what the dense layer reads of images, `[B, width]`."""
-    values = tf.nn.relu(convolutions.next(values))
-    for block in blocks:
-        inner = tf.nn.relu(convolutions.next(values, block.stride))
-        inner = convolutions.next(inner)
-        if block.has_convolution:
-            values = convolutions.next(values, block.stride)
-        values = tf.nn.relu(values + inner)
-    return tf.reduce_mean(values, [1, 2])
+def _pixels(images: Images) -> list[Any]:
+    """Returns the input of a network of convolutions, and what makes square images of it."""
+    _, pixels, colours = images.pixels.shape
+    side = math.isqrt(pixels)
+    square = keras.layers.Reshape([side, side, colours])
+    return [keras.Input([pixels * colours]), square]
 
 
-def _by_draw(
-    values: Tensor, parts: Sequence[Tensor]
-) -> Iterator[tuple[Tensor, list[Tensor]]]:
-    """Yields the images of each draw, and its own weights and biases."""
-    unstacked = [tf.unstack(part) for part in parts]
-    for draw, own_values in enumerate(tf.unstack(values)):
-        yield own_values, [part[draw] for part in unstacked]
+# Zeros: initial weights that Keras draws would change what a run draws after them.
 
 
-def _dense(values: Tensor, kernel: Tensor, bias: Tensor) -> Tensor:
-    """Applies the dense layer of each draw to `[draws, B, inputs]`."""
-    return tf.matmul(values, kernel) + bias[:, None]
+def _dense(units: int, activation: str | None = None) -> keras.layers.Layer:
+    return keras.layers.Dense(units, activation, kernel_initializer="zeros")
 
 
-def _normalized(values: Tensor) -> Tensor:
-    """Returns images of mean 0 and variance 1 in each channel of the batch."""
-    mean, variance = tf.nn.moments(values, [0, 1, 2])
-    inverse = tf.math.rsqrt(variance + 1e-3)
-    return (values - mean) * inverse
+def _convolution(channels: int, size: int, stride: int = 1) -> keras.layers.Layer:
+    return keras.layers.Conv2D(
+        channels,
+        size,
+        stride,
+        "same",
+        use_bias=False,
+        kernel_initializer="zeros",
+    )
 
 
 def _check_classes(classes: int, images: Images) -> None:
     largest = int(tf.reduce_max(images.labels))
     if not largest < classes:
-        raise ValueError(
-            f"`classes` must be above {largest}, the largest label of the images. "
-            f"Received: classes={classes!r}"
-        )
-
-
-def _dense_shapes(widths: Sequence[int]) -> list[Sequence[int]]:
-    shapes: list[Sequence[int]] = []
-    for inputs, outputs in itertools.pairwise(widths):
-        shapes += [(inputs, outputs), (outputs,)]
-    return shapes
-
-
-def _pairs(parts: list[Tensor]) -> list[tuple[Tensor, Tensor]]:
-    """Returns each kernel with its bias."""
-    kernels = parts[::2]
-    biases = parts[1::2]
-    return list(zip(kernels, biases, strict=True))
+        expected = f"above {largest}, the largest label of the images"
+        raise arguments.refusal("classes", classes, expected)
 
 
 def _seeds(seed: Tensor, count: int) -> list[Tensor]:
     seeds = tf.random.split(seed, count)
     return tf.unstack(seeds)
-
-
-def _start(draws: int, size: int, seed: Tensor) -> Tensor:
-    values = tf.random.stateless_normal([draws, size], seed)
-    return DEVIATION * values
 
 
 def _cross_entropy(labels: Tensor, logits: Tensor) -> Tensor:

@@ -13,6 +13,7 @@ import numpy as np
 import tensorflow as tf
 from etils import epath
 
+from keras_trellis import arguments
 from keras_trellis.types import Tensor
 from trainers.data.files import write_atomically
 from trainers.data.stores import to_path
@@ -54,10 +55,8 @@ class RecurrentOptimizer(keras.optimizers.Optimizer):
         super().__init__(learning_rate=1.0, name=name)
         network = network or UpdateNetwork(update=update or ADDED)
         if update not in (None, network.update):
-            raise ValueError(
-                f"`update` must be None or {network.update!r}, that of `network`. "
-                f"Received: update={update!r}"
-            )
+            expected = f"None or {network.update!r}, that of `network`"
+            raise arguments.refusal("update", update, expected)
         self.network = network
         self.states: list[list[keras.Variable]] = []
         self._is_gated = network.update == GATED
@@ -195,22 +194,16 @@ def _in_order(
     variables: Sequence[keras.Variable],
 ) -> list[Any]:
     """Returns the gradients of the given variables in the order in which states are of them."""
-    by_variable = {
-        id(variable): gradient
-        for variable, gradient in zip(given, gradients, strict=True)
-    }
-    own = {id(variable) for variable in variables}
-    for what, some, others in (
-        ("no gradient for", variables, by_variable),
-        ("a gradient for", given, own),
-    ):
-        for variable in some:
-            if id(variable) not in others:
-                raise ValueError(
-                    "RecurrentOptimizer moves the variables that it was built for, all of them. "
-                    f"Received: {what} {variable.path}; compile the model again after a layer was "
-                    "frozen or released"
-                )
+    by_variable = dict(zip(map(id, given), gradients, strict=True))
+    own = set(map(id, variables))
+    differing = [("no gradient for", v) for v in variables if id(v) not in by_variable]
+    differing += [("a gradient for", v) for v in given if id(v) not in own]
+    for what, variable in differing:
+        raise ValueError(
+            "RecurrentOptimizer moves the variables that it was built for, all of them. "
+            f"Received: {what} {variable.path}; compile the model again after a layer was "
+            "frozen or released"
+        )
     return [by_variable[id(variable)] for variable in variables]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -38,70 +39,57 @@ def learned(network: UpdateNetwork) -> Rule:
     return Rule(start, update)
 
 
-def _from_zeros(states: int, update: Callable[[Point, Any, Tensor], tuple]) -> Rule:
+def _sgd(rate: Tensor, gradient: Tensor, step: Tensor) -> tuple:
+    """Gradient descent. Each of these returns what to add, and the next states."""
+    del step
+    return -rate * gradient, ()
+
+
+def _momentum(rate: Tensor, gradient: Tensor, step: Tensor, velocity: Tensor) -> tuple:
+    """Gradient descent with a momentum of 0.9."""
+    del step
+    velocity = 0.9 * velocity - rate * gradient
+    return velocity, (velocity,)
+
+
+def _rmsprop(rate: Tensor, gradient: Tensor, step: Tensor, square: Tensor) -> tuple:
+    """RMSprop, as Keras has it."""
+    del step
+    square = 0.9 * square + 0.1 * tf.square(gradient)
+    return -rate * gradient / tf.sqrt(square + 1e-7), (square,)
+
+
+def _adam(
+    rate: Tensor, gradient: Tensor, step: Tensor, mean: Tensor, square: Tensor
+) -> tuple:
+    """Adam, of Kingma and Ba 2015."""
+    mean = 0.9 * mean + 0.1 * gradient
+    square = 0.999 * square + 0.001 * tf.square(gradient)
+    power = tf.cast(step, mean.dtype)
+    unbiased = mean / (1 - 0.9**power)
+    size = tf.sqrt(square / (1 - 0.999**power))
+    return -rate * unbiased / (size + 1e-8), (mean, square)
+
+
+def _tuned(states: int, update: Callable[..., tuple], rate: Tensor) -> Rule:
     """Returns a rule with so many states for each coordinate, zeros at the start."""
 
     def start(theta: Tensor) -> tuple[Tensor, ...]:
         return (tf.zeros_like(theta),) * states
 
-    return Rule(start, update)
+    def advance(point: Point, state: Any, step: Tensor) -> tuple[Tensor, Any]:
+        return update(rate, point.gradient, step, *state)
 
-
-def sgd(rate: Tensor) -> Rule:
-    """Returns gradient descent; the rate, here as below, is `[draws, 1]`."""
-
-    def update(point: Point, state: Any, _: Tensor) -> tuple:
-        return -rate * point.gradient, state
-
-    return _from_zeros(0, update)
-
-
-def momentum(rate: Tensor) -> Rule:
-    """Returns gradient descent with a momentum of 0.9."""
-
-    def update(point: Point, state: Any, _: Tensor) -> tuple:
-        (velocity,) = state
-        velocity = 0.9 * velocity - rate * point.gradient
-        return velocity, (velocity,)
-
-    return _from_zeros(1, update)
-
-
-def rmsprop(rate: Tensor) -> Rule:
-    """Returns RMSprop, as Keras has it."""
-
-    def update(point: Point, state: Any, _: Tensor) -> tuple:
-        (square,) = state
-        square = 0.9 * square + 0.1 * tf.square(point.gradient)
-        updates = -rate * point.gradient / tf.sqrt(square + 1e-7)
-        return updates, (square,)
-
-    return _from_zeros(1, update)
-
-
-def adam(rate: Tensor) -> Rule:
-    """Returns Adam, of Kingma and Ba 2015."""
-
-    def update(point: Point, state: Any, step: Tensor) -> tuple:
-        mean, square = state
-        mean = 0.9 * mean + 0.1 * point.gradient
-        square = 0.999 * square + 0.001 * tf.square(point.gradient)
-        power = tf.cast(step, mean.dtype)
-        unbiased = mean / (1 - 0.9**power)
-        size = tf.sqrt(square / (1 - 0.999**power))
-        updates = -rate * unbiased / (size + 1e-8)
-        return updates, (mean, square)
-
-    return _from_zeros(2, update)
+    return Rule(start, advance)
 
 
 TUNED: dict[str, Callable[[Tensor], Rule]] = {
-    "SGD": sgd,
-    "momentum": momentum,
-    "RMSprop": rmsprop,
-    "Adam": adam,
+    "SGD": functools.partial(_tuned, 0, _sgd),
+    "momentum": functools.partial(_tuned, 1, _momentum),
+    "RMSprop": functools.partial(_tuned, 1, _rmsprop),
+    "Adam": functools.partial(_tuned, 2, _adam),
 }
-"""Those with a rate to tune."""
+"""Those with a rate to tune, which they take."""
 
 
 def losses(rule: Rule, draw: Draw, steps: int) -> Tensor:

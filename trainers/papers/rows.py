@@ -1,46 +1,20 @@
-"""A row of a paper's table: a published number, and the recipe that aims at it."""
+"""What is known of the rows of `configs/papers.py`."""
 
 import csv
 import pathlib
-from typing import NamedTuple
 
-from configs import papers
+from configs.papers import ROWS, Row
 
 _CURVES = pathlib.Path(__file__).parents[2] / "docs" / "benchmarks"
 
 
-class Row(NamedTuple):
-    """A row; `configs/papers.py` has them.
-
-    Attributes:
-        table: the paper's table.
-        what: the model, in words.
-        published: the result on test data, in the task's measure; None: the paper has none.
-        task: the task's name.
-        preset: the preset at the paper's size.
-        small: the preset of the small form.
-        curve: the file with the validation losses of a run that was seen; "": none was.
-    """
-
-    table: str
-    what: str
-    published: float | None
-    task: str
-    preset: str
-    small: str
-    curve: str
-
-    def expected(self) -> dict[int, float]:
-        """Returns the validation losses that are known, in nats, by epoch."""
-        if not self.curve:
-            return {}
-        with open(_CURVES / self.curve, newline="") as file:
-            rows = list(csv.DictReader(file))
-        return {int(row["epoch"]): float(row["validation_loss"]) for row in rows}
-
-
-ROWS = {name: Row(*values) for name, values in papers.ROWS.items()}
-"""The rows by the value of `--row`."""
+def expected(row: Row) -> dict[int, float]:
+    """Returns the validation losses that are known, in nats, by epoch."""
+    if not row.curve:
+        return {}
+    with open(_CURVES / row.curve, newline="") as file:
+        rows = list(csv.DictReader(file))
+    return {int(row["epoch"]): float(row["validation_loss"]) for row in rows}
 
 
 def of_recipe(task: str, preset: str) -> Row | None:

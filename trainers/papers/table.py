@@ -7,8 +7,7 @@ import jax
 import keras
 from ml_collections import ConfigDict
 
-from configs.papers import SIZES
-from trainers.papers.rows import Row
+from configs.papers import SIZES, Row
 from trainers.papers.step import product_flops
 from trainers.papers.training import Run
 from trainers.tasks import registry

@@ -12,8 +12,7 @@ from jax import numpy as jnp
 from ml_collections import ConfigDict
 
 from trainers.data import streams
-from trainers.language import models, protocols
-from trainers.language import texts as folders
+from trainers.language import corpora, models, protocols
 from trainers.papers.step import State, bound
 from trainers.sequences.layer import TrainedLayer
 from trainers.tasks import registry
@@ -185,10 +184,10 @@ def load(config: ConfigDict, data_dir: str | None, path: epath.Path) -> tuple:
     Raises:
         ValueError, OSError, WorkdirError: the texts cannot be used.
     """
-    corpus = folders.load_corpus(config, data_dir, path)
+    corpus = corpora.load_corpus(config, data_dir, path)
     ids = {split: getattr(corpus, split) for split in ("train", *SPLITS)}
     made = Texts(config, ids, corpus.vocabulary.size)
-    return made, lambda: folders.keep_corpus(path, corpus)
+    return made, lambda: corpora.keep_corpus(path, corpus)
 
 
 def drawn(config: ConfigDict, count: int, words: int) -> tuple[Texts, int]:

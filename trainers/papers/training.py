@@ -12,9 +12,10 @@ import numpy as np
 from etils import epath
 from ml_collections import ConfigDict
 
+from configs.papers import Row
 from trainers.data import files
 from trainers.papers import card
-from trainers.papers.rows import Row
+from trainers.papers.rows import expected
 from trainers.papers.step import Devices, Rule, State, make_step, slot_name
 from trainers.tasks import config as configs
 from trainers.tasks import registry
@@ -210,7 +211,7 @@ class Run:
         self.step = make_step(self.model, parts.loss, self.rule, config, self.devices)
         self.epochs = config.training.epochs
         self.length = config.training.steps or self.epochs * parts.count
-        self.expected = row.expected() if row else {}
+        self.expected = expected(row) if row else {}
         self.losses: list[float] = []
         self.best = (math.inf, 0)
         self._logged = time.monotonic()

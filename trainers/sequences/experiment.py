@@ -14,7 +14,7 @@ from trainers.kinds.measures import Measure
 from trainers.sequences import models
 from trainers.sequences.layer import LayerExperiment, sequence_layer
 from trainers.sequences.modeling import Score, SequenceModeling
-from trainers.tasks import registry, run_folders
+from trainers.tasks import registry
 from trainers.training import examples, memory
 from trainers.training.examples import ExamplesExperiment
 from trainers.training.experiment import PROTOCOL, SPLITS, Check, Scores
@@ -134,25 +134,14 @@ class SequenceExperiment(LayerExperiment, ExamplesExperiment):
         lines = error_lines(self._confusion(split, score), self._data.classes)
         return [f"  {line}" for line in lines]
 
+    def evaluate(self, path: epath.Path) -> None:
+        """Prints the scores of a run's best model, if its weights fit in memory."""
+        memory.check_weights(self.parameters(self._config))
+        super().evaluate(path)
+
     def _confusion(self, split: str, score: Score) -> np.ndarray:
         targets, classes = getattr(self._data, split).targets, self._data.outputs
         return tf.math.confusion_matrix(targets, score.predictions, classes).numpy()
-
-
-def evaluate(path: epath.Path, data_dir: str | None) -> None:
-    """Prints the scores of a run's best model on validation and test data.
-
-    Args:
-        path: the run's folder.
-        data_dir: the folder of the published files.
-
-    Raises:
-        ValueError, OSError, WorkdirError: the data or the folder cannot be used.
-    """
-    config = run_folders.load_config(path)
-    experiment = SequenceExperiment(config, data_dir, path)
-    memory.check_weights(experiment.parameters(config))
-    experiment.evaluate(path)
 
 
 def describe(measure: Measure, split: str, score: Score) -> str:

@@ -49,6 +49,15 @@ class LayerExperiment(Experiment):
     def parameters(self, config: ConfigDict) -> int:
         """Returns the number of parameters of a config's model on these data."""
 
+    @classmethod
+    def published_parameters(cls, config: ConfigDict) -> tuple[int, int] | None:
+        """Returns the parameters of a config's model, and of its layer.
+
+        They are those with data of the published size; None: no size is published.
+        """
+        del config
+        return None
+
     def advice(self) -> list[str]:
         """Returns advice on the config, for a machine without a GPU."""
         config = self._config

@@ -1,5 +1,6 @@
 """Models of sequences, with one output for a sequence, or one for each time step."""
 
+import functools
 from collections.abc import Sequence
 from typing import Any
 
@@ -12,7 +13,7 @@ from keras_trellis.types import Tensor
 from trainers.baselines.projected import Projected
 from trainers.data.sequences import SequenceData
 from trainers.models import layers
-from trainers.models.kinds import Batch
+from trainers.models.kinds import Batch, count_parameters
 from trainers.models.layers import LAYERS
 from trainers.training import memory
 
@@ -64,7 +65,7 @@ def classifier(
 
 def _layer(config: ConfigDict) -> Any:
     """Returns the sequence layer, with a dense layer before it if `embedding_units` are given."""
-    layer = layers.build(config.model, _units(config), seed=config.seed)
+    layer = layers.build(config.model, units(config), seed=config.seed)
     width = config.model.embedding_units
     return layer if width is None else Projected(layer, width, name="trellis")
 
@@ -114,15 +115,12 @@ def parameters(config: ConfigDict, inputs: int, outputs: int) -> int:
         inputs: channels of the sequences.
         outputs: channels of the output.
     """
-    return layer_parameters(config, inputs) + (_units(config) + 1) * outputs
+    return layer_parameters(config, inputs) + (units(config) + 1) * outputs
 
 
 def layer_parameters(config: ConfigDict, inputs: int) -> int:
     """Returns the number of those of the sequence layer, and of a dense layer before it."""
-    model, width = config.model, config.model.embedding_units
-    projection = 0 if width is None else (inputs + 1) * width
-    layer = LAYERS[model.layer].parameters(model, width or inputs, _units(config))
-    return projection + layer
+    return count_parameters(functools.partial(_layer, config), (None, None, inputs))
 
 
 def need(
@@ -143,5 +141,6 @@ def need(
     return memory.training(config, parameters(config, inputs, outputs), 0, about)
 
 
-def _units(config: ConfigDict) -> int:
+def units(config: ConfigDict) -> int:
+    """Returns the channels of the outputs of the sequence layer."""
     return config.model.output_units or config.model.units

@@ -11,10 +11,10 @@ from ml_collections import ConfigDict
 
 from trainers.data import co2
 from trainers.data.recordings import Facts, SeriesData
+from trainers.sequences import models as sequences
 from trainers.sequences.experiment import CONFUSION, draw_confusion
 from trainers.sequences.layer import LayerExperiment, sequence_layer
-from trainers.sequences.models import layer_parameters
-from trainers.tasks import registry, run_folders
+from trainers.tasks import registry
 from trainers.time_series import forecasting, models
 from trainers.time_series.modeling import SeriesModeling
 from trainers.time_series.objectives import (
@@ -62,7 +62,14 @@ class SeriesExperiment(LayerExperiment, ExamplesExperiment):
 
     def need(self, config: ConfigDict) -> memory.Need:
         """Returns the memory that training on these data takes."""
-        return models.need(config, self._series.facts)
+        facts = self._series.facts
+        return sequences.need(
+            config,
+            facts.window,
+            len(facts.channels),
+            facts.outputs,
+            facts.every_step,
+        )
 
     def build(self) -> keras.Sequential:
         """Returns the model, built."""
@@ -71,7 +78,17 @@ class SeriesExperiment(LayerExperiment, ExamplesExperiment):
     def parameters(self, config: ConfigDict) -> int:
         """Returns the number of parameters of a config's model on these data."""
         facts = self._series.facts
-        return models.parameters(config, len(facts.channels), facts.outputs)
+        return sequences.parameters(config, len(facts.channels), facts.outputs)
+
+    @classmethod
+    def published_parameters(cls, config: ConfigDict) -> tuple[int, int] | None:
+        """Returns those of a config's model and layer; None for the user's own tables."""
+        task: Any = registry.get(config.task)
+        if task.shape is None:
+            return None
+        channels, outputs = task.shape(config)
+        whole = sequences.parameters(config, channels, outputs)
+        return whole, sequences.layer_parameters(config, channels)
 
     def task(self, model: keras.Sequential) -> SeriesModeling:
         """Returns what the loop trains."""
@@ -180,7 +197,7 @@ def load_model(path: epath.Path, config: ConfigDict, facts: Facts) -> keras.Sequ
     Raises:
         WorkdirError: the folder cannot be used.
     """
-    count = models.parameters(config, len(facts.channels), facts.outputs)
+    count = sequences.parameters(config, len(facts.channels), facts.outputs)
     memory.check_weights(count)
     model = models.build(config, facts)
     checkpoints.load_best(path, model)
@@ -206,26 +223,3 @@ def saved_record(path: epath.Path) -> tuple[Facts, dict[str, str]]:
 
 
 load = SeriesExperiment
-
-
-def published_parameters(config: ConfigDict) -> tuple[int, int] | None:
-    """Returns the parameters of a config's model and layer; None for the user's own tables."""
-    task: Any = registry.get(config.task)
-    if task.shape is None:
-        return None
-    channels, outputs = task.shape(config)
-    whole = models.parameters(config, channels, outputs)
-    return whole, layer_parameters(config, channels)
-
-
-def evaluate(path: epath.Path, data_dir: str | None) -> None:
-    """Prints the scores of a run's best model on validation and test data.
-
-    Args:
-        path: the run's folder.
-        data_dir: the folder of the data's files.
-
-    Raises:
-        ValueError, OSError, WorkdirError: the data or the folder cannot be used.
-    """
-    SeriesExperiment(run_folders.load_config(path), data_dir).evaluate(path)

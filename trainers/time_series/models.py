@@ -13,11 +13,8 @@ from keras_trellis import TrellisClassifier
 from keras_trellis.types import Tensor
 from trainers.data.recordings import Facts, by_length
 from trainers.models import layers
-from trainers.models.kinds import Batch
-from trainers.models.layers import LAYERS
 from trainers.sequences.layer import sequence_layer
-from trainers.sequences.models import layer_parameters
-from trainers.training import memory
+from trainers.sequences.models import units
 
 
 def build(config: ConfigDict, facts: Facts) -> keras.Sequential:
@@ -31,7 +28,7 @@ def build(config: ConfigDict, facts: Facts) -> keras.Sequential:
     """
     settings = config.model
     layer = layers.build(
-        settings, _units(config), seed=config.seed, dropout=settings.dropout
+        settings, units(config), seed=config.seed, dropout=settings.dropout
     )
     layer.return_sequences = facts.every_step
     variance = np.square(facts.deviation)
@@ -40,51 +37,20 @@ def build(config: ConfigDict, facts: Facts) -> keras.Sequential:
         keras.layers.Normalization(
             mean=facts.mean, variance=variance, dtype="float32", name="scaling"
         ),
-        *_projection(settings),
-        layer,
-        *_dropout(config),
-        # In float32 whatever the layer computes in: a softmax of bfloat16 loses digits.
-        keras.layers.Dense(facts.outputs, dtype="float32", name="dense"),
     ]
+    if (width := settings.embedding_units) is not None:
+        dtype = settings.dtype
+        stack.append(keras.layers.Dense(width, dtype=dtype, name="projection"))
+    stack.append(layer)
+    if rate := settings.output_dropout:
+        stack.append(keras.layers.Dropout(rate, seed=config.seed, name="dropout"))
+    # In float32 whatever the layer computes in: a softmax of bfloat16 loses digits.
+    stack.append(keras.layers.Dense(facts.outputs, dtype="float32", name="dense"))
     if facts.offset:
-        units = keras.layers.Rescaling(
-            facts.scale, list(facts.offset), dtype="float32", name="units"
-        )
-        stack.append(units)
+        scale, offset = facts.scale, list(facts.offset)
+        rescaling = keras.layers.Rescaling(scale, offset, dtype="float32", name="units")
+        stack.append(rescaling)
     return keras.Sequential(stack, name="series")
-
-
-def _projection(settings: ConfigDict) -> list[keras.layers.Layer]:
-    width = settings.embedding_units
-    if width is None:
-        return []
-    return [keras.layers.Dense(width, dtype=settings.dtype, name="projection")]
-
-
-def _dropout(config: ConfigDict) -> list[keras.layers.Layer]:
-    rate = config.model.output_dropout
-    return (
-        [keras.layers.Dropout(rate, seed=config.seed, name="dropout")] if rate else []
-    )
-
-
-def parameters(config: ConfigDict, channels: int, outputs: int) -> int:
-    """Returns the number of trainable parameters.
-
-    Args:
-        config: the run's config.
-        channels: those of a recording.
-        outputs: how many numbers the network returns for one target.
-    """
-    return layer_parameters(config, channels) + (_units(config) + 1) * outputs
-
-
-def need(config: ConfigDict, facts: Facts) -> memory.Need:
-    """Returns the memory that training takes."""
-    batch = Batch(config.data.batch_size, facts.window, not facts.every_step)
-    about = LAYERS[config.model.layer].activations(config.model, batch).about
-    count = parameters(config, len(facts.channels), facts.outputs)
-    return memory.training(config, count, 0, about)
 
 
 def run(
@@ -253,7 +219,3 @@ def classifier(
         return sequences
 
     return made, scaled
-
-
-def _units(config: ConfigDict) -> int:
-    return config.model.output_units or config.model.units

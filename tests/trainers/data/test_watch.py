@@ -1,4 +1,4 @@
-"""The watch's recordings: folds by people, and a pickle that can hold nothing but arrays."""
+"""The watch's recordings: folds by people, and a file that is known by its checksum."""
 
 import importlib.metadata
 import sys
@@ -37,14 +37,6 @@ def test_the_recordings_of_a_file():
         assert each.values.shape == (40 + each.person, 6)
         mean = watch.EXERCISES.index(each.exercise)
         assert abs(each.values.mean() - mean) < (1 + each.person) / 2
-
-
-@pytest.mark.parametrize("reference", ["posix system", "builtins eval", "numpy load"])
-def test_a_pickle_of_anything_else_is_not_run(reference):
-    content = series_files.watch_pickle(reference=reference)
-    named = reference.replace(" ", r"\.")
-    with refuses(f"UnpicklingError: it refers to '{named}'"):
-        watch.parse("f", content, series_files.checksum(content))
 
 
 def test_another_file_is_not_read(tmp_path):

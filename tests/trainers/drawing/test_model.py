@@ -115,8 +115,8 @@ class Flat(keras.layers.Layer):
         ({"steps": 0}, "`steps` must be a positive integer.*steps=0"),
         ({"units": 1.5}, "`units` must be a positive integer"),
         ({"latent_units": -1}, "`latent_units` must be a positive integer"),
-        ({"decoder_cell": Flat([1, 3])}, r"`decoder_cell` must .*output \[1, 3\]"),
-        ({"decoder_cell": Flat([1])}, r"`decoder_cell` must return .*output \[1\]"),
+        ({"decoder_cell": Flat([1, 3])}, r"`decoder_cell` must .*output of \(1, 3\)"),
+        ({"decoder_cell": Flat([1])}, r"`decoder_cell` must return .*output of \(1,\)"),
         (
             {"decoder_cell": keras.layers.LSTMCell(4, dropout=0.5)},
             "`decoder_cell` must have no dropout.*LSTMCell with dropout=0.5",

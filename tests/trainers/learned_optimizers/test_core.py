@@ -105,7 +105,7 @@ class Wide(keras.layers.Layer):
         ({"projection": 0}, "`projection` must be a positive integer.*projection=0"),
         (
             {"cells": [Wide()]},
-            r"`cells` must return.* Wide that returns one of shape \(1",
+            r"`cells` must return.* Wide that returns.* an output of \(1",
         ),
     ],
 )

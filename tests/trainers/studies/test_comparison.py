@@ -35,7 +35,6 @@ from trainers.studies.comparison_report import RunResult
 from trainers.synthetic.tasks import SQUARED_ERROR, AlgorithmTask
 from trainers.tasks import config as configs
 from trainers.tasks import registry, schema
-from trainers.time_series import models as series_models
 from trainers.time_series.tasks import SeriesTask
 from trainers.training import hold, loop, schedules
 from trainers.training.workdir import WorkdirError, read_config, read_result
@@ -149,8 +148,6 @@ def counter(task):
     if isinstance(registry.get(task), LanguageTask):
         symbols = 50 if registry.get(task).search is CHARACTERS else 10_000
         return lambda config: language_models.parameters(config, symbols)
-    if isinstance(registry.get(task), SeriesTask):
-        return lambda config: series_models.parameters(config, 2, 10)
     return lambda config: sequence_models.parameters(config, 2, 10)
 
 
@@ -231,7 +228,7 @@ def test_layers_of_recordings_get_as_many_parameters(task):
     names = ("trellis", "lstm", "gru", "tcn", "sru")
     starts = {name: comparison.starting_config(SETTINGS, task, name) for name in names}
     shape = registry.get(task).shape(starts["trellis"])
-    count = lambda config: series_models.parameters(config, *shape)  # noqa: E731
+    count = lambda config: sequence_models.parameters(config, *shape)  # noqa: E731
     _, sized = comparison.equal(starts, count, None)
     sizes = [count(config) for config in sized.values()]
     assert max(sizes) / min(sizes) - 1 <= 2.1 * comparison.TOLERANCE

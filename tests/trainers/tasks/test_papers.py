@@ -267,7 +267,7 @@ def test_the_rows_of_table_ii_have_its_values(preset):
     # Keras's GRU has no DropConnect, and by an error the released one drops nothing.
     keras_gru = {"model.weight_dropout": 0.0} if layer in KERAS_LAYERS else {}
     assert_values(config, row | RECIPE | keras_gru)
-    assert ptb_recurrent.SIZES.get(preset) == size
+    assert ptb_recurrent.ROWS[preset].size == (size or "")
     computed = LAYERS[layer].parameters(config.model, embedding, embedding)
     if size is not None:
         expected = (OFF | ROUNDED).get(preset, size)

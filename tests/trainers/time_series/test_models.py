@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from numpy.testing import assert_allclose
 
 from trainers.data.recordings import Facts
+from trainers.sequences import models as sequences
 from trainers.tasks import config as configs
 from trainers.time_series import models
 
@@ -33,7 +34,7 @@ def built(layer, every_step, classes=("x", "y", "z")):
         config.model.embedding_units = 6
     model = models.build(config, facts(every_step, classes))
     count = sum(int(np.prod(v.shape)) for v in model.trainable_variables)
-    assert models.parameters(config, 2, len(classes) or 2) == count
+    assert sequences.parameters(config, 2, len(classes) or 2) == count
     return model, models.Runner(model, facts(every_step, classes), 3)
 
 

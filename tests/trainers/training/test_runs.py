@@ -746,17 +746,24 @@ def test_a_folder_in_which_a_run_is_at_work_is_refused(train, config, tmp_path):
             train()
 
 
+def evaluate(folder, corpus):
+    """Scores a run by one protocol."""
+    config = run_folders.load_config(folder)
+    loaded = experiment.load(config, str(corpus), folder)
+    loaded.evaluate(folder, protocols=("exact",))
+
+
 def test_a_run_is_bound_to_its_text(train, corpus, finished, capsys):
     folder = epath.Path(finished)
     kept = json.loads((folder / "corpus.json").read_text())
     assert set(kept["sha256"]) == {"train", "validation", "test"}
     same_words = (corpus / "valid.txt").read_text().replace("a b", "b a")
     (corpus / "valid.txt").write_text(same_words)
-    for use in (train, lambda: experiment.evaluate(folder, str(corpus), ("exact",))):
+    for use in (train, lambda: evaluate(folder, corpus)):
         with pytest.raises(WorkdirError, match=r"on another text \(validation\)"):
             use()
     (folder / "corpus.json").unlink()  # as runs were before it was kept
-    experiment.evaluate(folder, str(corpus), ("exact",))
+    evaluate(folder, corpus)
     assert not (folder / "corpus.json").exists()
     train()
     assert "holds a finished run" in capsys.readouterr().out
@@ -820,7 +827,7 @@ def test_a_damaged_file_of_a_run_is_named_by_all_that_need_it(
     folder = epath.Path(finished)
     uses = [
         train,
-        lambda: experiment.evaluate(folder, str(corpus), ("exact",)),
+        lambda: evaluate(folder, corpus),
         lambda: writing.generate(folder, "a", 5),
         lambda: exporting.export(folder, ExportOptions(str(tmp_path / "served"))),
     ]

@@ -92,7 +92,11 @@ PTB = LanguageTask(
         "paper_short": "24M",
         **{f"paper_{name}": "24.1M" for name in ptb.ABLATIONS},
         # Table II of Kuo et al. 2020
-        **{name: f"{size} in its layer" for name, size in ptb_recurrent.SIZES.items()},
+        **{
+            name: f"{row.size} in its layer"
+            for name, row in ptb_recurrent.ROWS.items()
+            if row.size
+        },
     },
     measured=(Measured("small_lstm", 90.43, 0.19, seeds=3, tokens=82_429),),
 )

@@ -23,10 +23,8 @@ def _source(
             "--data_dir has no use for --task=pydoc, which reads Python's own text (--task=text "
             f"reads yours). Received: --data_dir={data_dir}"
         )
-    plain = {split: text.encode() for split, text in pydoc.plain_texts().items()}
-    texts = plain
-    if task.pieces is None:
-        texts = {split: text.encode() for split, text in pydoc.texts().items()}
+    plain = _encoded(pydoc.texts(plain=True))
+    texts = _encoded(pydoc.texts()) if task.pieces is None else plain
     return Source(
         task.name,
         labels={split: f"the {split} part of pydoc_data.topics" for split in texts},
@@ -37,6 +35,10 @@ def _source(
         settings={"minimum_count": _MINIMUM_COUNT},
         plain=lambda split: io.BytesIO(plain[split]),
     )
+
+
+def _encoded(texts: dict[str, str]) -> dict[str, bytes]:
+    return {split: text.encode() for split, text in texts.items()}
 
 
 PYDOC = LanguageTask(

@@ -91,14 +91,12 @@ class GeneratedTask(DrawnTask):
 class AlgorithmTask(DrawnTask):
     """An algorithm to learn from examples, each of which a run sees once.
 
-    Attributes:
-        algorithm: takes the config's group `data`; returns one of `trainers.data.algorithms`.
+    It has the name of its function in `trainers.data.algorithms`, and its arguments as fields.
     """
 
     has_answers = True
     passed = "examples"
 
-    algorithm: Callable[[Any], Any]
     measure: Measure = SYMBOLS
     baselines: Mapping[str, dict] = dataclasses.field(
         default_factory=lambda: settings.ALGORITHMS
@@ -108,7 +106,9 @@ class AlgorithmTask(DrawnTask):
         """Returns what draws the examples when they are read."""
         from trainers.data import algorithms, streamed  # they need TensorFlow
 
-        algorithm = self.algorithm(config.data)
+        names = [name.removeprefix("data.") for name in self.fields]
+        arguments = {name: config.data[name] for name in names}
+        algorithm = getattr(algorithms, self.name)(**arguments)
         _check(algorithm, algorithms.LARGEST, config)
         return streamed.streamed(algorithm, lengths, config.seed)
 
@@ -154,31 +154,14 @@ ADDING = GeneratedTask(
     fields={"data.steps": integer(2)},  # two are marked
 )
 
-# The module that writes examples needs TensorFlow, and is imported by those who want some.
-
-
-def _addition(data: Any) -> Any:
-    from trainers.data import algorithms
-
-    return algorithms.addition(data.digits)
-
-
-def _memorization(data: Any) -> Any:
-    from trainers.data import algorithms
-
-    return algorithms.memorization(data.symbols, data.kinds)
-
-
 ADDITION = AlgorithmTask(
     name="addition",
     presets=addition.PRESETS,
-    algorithm=_addition,
     fields={"data.digits": integer(1, 18)},
 )
 
 MEMORIZATION = AlgorithmTask(
     name="memorization",
     presets=memorization.PRESETS,
-    algorithm=_memorization,
     fields={"data.symbols": integer(1, 40), "data.kinds": integer(2, 257)},
 )

@@ -5,16 +5,14 @@ import pytest
 import tensorflow as tf
 from numpy.testing import assert_allclose
 
-from trainers.drawing import filterbanks as banks
+from trainers.drawing import places as banks
 
 RNG = np.random.default_rng(0)
 
 
 def applied(parameters, images, taps):
     _, height, width, _ = images.shape
-    by = banks.filters(
-        banks.grid(tf.constant(parameters), taps, height, width), taps, height, width
-    )
+    by = banks.filters(tf.constant(parameters), taps, height, width)
     return by, banks.read(tf.constant(images), by)
 
 
@@ -56,9 +54,9 @@ def test_rows_sum_to_one(taps):
 
 def test_the_grid_lies_evenly_around_its_centre():
     zeros = np.zeros((1, 5))
-    found = banks.grid(tf.constant(zeros), 5, 9, 9)
-    assert_allclose(found.centre, [[5, 5]])
-    places = banks.tap_places(found.centre[:, 0], found.spacing, 5)
+    x, y, side, _ = tf.unstack(banks.filters(tf.constant(zeros), 5, 9, 9).place, axis=1)
+    assert_allclose([x, y], [[5], [5]])
+    places = banks.tap_places(x, side / 4, 5)
     assert_allclose(places, [[1, 3, 5, 7, 9]])
     symmetric, _ = applied(zeros, np.ones((1, 9, 9, 1)), 4)
     assert_allclose(symmetric.rows, symmetric.rows[:, ::-1, ::-1])
@@ -76,8 +74,7 @@ def test_a_tap_far_outside_reads_nothing_and_has_a_finite_gradient():
     far = tf.constant([[9.0, -9.0, -8.0, 0.0, 0.0]])
     with tf.GradientTape() as tape:
         tape.watch(far)
-        grid = banks.grid(far, 3, 6, 6)
-        read = banks.read(tf.ones([1, 6, 6, 1]), banks.filters(grid, 3, 6, 6))
+        read = banks.read(tf.ones([1, 6, 6, 1]), banks.filters(far, 3, 6, 6))
         loss = tf.reduce_sum(read)
     assert np.isfinite(loss) and np.isfinite(tape.gradient(loss, far)).all()
 
