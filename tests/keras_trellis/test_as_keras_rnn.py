@@ -2,7 +2,7 @@
 
 After `lstm_test.py`, `bidirectional_test.py` and `time_distributed_test.py` of Keras 3.15.1 and the
 checks that they make of every layer, written anew. What has no number of an LSTM's in it runs with
-`keras.layers.LSTM` as well: what is asked of our layers is what an LSTM does.
+`layers.LSTM` as well: what is asked of our layers is what an LSTM does.
 """
 
 import functools
@@ -13,6 +13,7 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+from keras import layers
 
 from keras_trellis import (
     EquilibriumTrellisLayer,
@@ -27,7 +28,7 @@ from tests.refusals import refuses
 close = functools.partial(nests.assert_close, tolerance=2e-5)
 
 KINDS = {
-    "LSTM": keras.layers.LSTM,
+    "LSTM": layers.LSTM,
     # Reaches back over all of the tests' steps.
     "TrellisLayer": lambda units, **arguments: TrellisLayer(
         units, 3, dilation_rate=(1, 2, 4), **arguments
@@ -219,11 +220,11 @@ def test_a_mask_of_the_reversed_outputs_is_reversed(make_ours):
     """An LSTM's is not: the layer after it skips the wrong steps."""
     backwards = make_ours(2, return_sequences=True, go_backwards=True)
     after, x = make_ours(2), draw(4, 6, 3)
-    masked = keras.layers.Masking()(np.where(MASK[..., None], x, 0))
+    masked = layers.Masking()(np.where(MASK[..., None], x, 0))
     expected = after(backwards(masked).numpy(), mask=MASK[:, ::-1])
     close(after(backwards(masked)), expected)
     inputs = keras.Input((None, 3))
-    model = keras.Model(inputs, after(backwards(keras.layers.Masking()(inputs))))
+    model = keras.Model(inputs, after(backwards(layers.Masking()(inputs))))
     close(model(np.where(MASK[..., None], x, 0)), expected)
 
 
@@ -248,7 +249,7 @@ def test_lengths_of_ragged_input_reach_the_second_layer(make_ours, after):
     model = keras.Sequential([first, second])
     close(model.predict(ragged, verbose=0), expected)
     inputs = keras.Input((None, 3), ragged=True)
-    functional = keras.Model(inputs, second(keras.layers.Dropout(0.5)(first(inputs))))
+    functional = keras.Model(inputs, second(layers.Dropout(0.5)(first(inputs))))
     close(functional(ragged), expected)
     states = copy_of(first, return_state=True)
     close(second(states(ragged)[0]), expected)
@@ -267,7 +268,7 @@ def test_a_loss_counts_the_steps_of_ragged_input_alone(make_ours):
 
 def test_embedded_ragged_ids(make_ours):
     ids = tf.ragged.constant([[5, 2, 0, 1], [3], []])
-    embedding, layer = keras.layers.Embedding(7, 3, mask_zero=True), make_ours(4)
+    embedding, layer = layers.Embedding(7, 3, mask_zero=True), make_ours(4)
     padded = ids.to_tensor()
     close(layer(embedding(ids)), layer(embedding(padded)))
     assert (
@@ -277,10 +278,10 @@ def test_embedded_ragged_ids(make_ours):
 
 def test_ragged_input_in_bidirectional(make_ours):
     ragged, padded, mask = ragged_and_masked()
-    last = keras.layers.Bidirectional(make_ours(4))
+    last = layers.Bidirectional(make_ours(4))
     close(last(ragged), last(padded, mask=mask))
     with refuses(r"`sequences` must be padded.*Bidirectional.*row_lengths"):
-        keras.layers.Bidirectional(make_ours(4, return_sequences=True))(ragged)
+        layers.Bidirectional(make_ours(4, return_sequences=True))(ragged)
 
 
 def test_ragged_input_of_a_classifier():
@@ -367,13 +368,13 @@ def test_a_constraint_of_a_layer_in_a_model_is_an_lstms():
     """In `fit`: no norm of an output channel is above the bound, and some reach it."""
     x, norms = draw(16, 5, 3), []
     for make in (
-        keras.layers.LSTM,
+        layers.LSTM,
         lambda units, **arguments: TrellisLayer(units, 2, **arguments),
     ):
         layer = make(
             4, kernel_constraint="max_norm", recurrent_constraint=max_norm(0.3)
         )
-        model = keras.Sequential([layer, keras.layers.Dense(1)])
+        model = keras.Sequential([layer, layers.Dense(1)])
         model.compile(keras.optimizers.SGD(0.5), "mse", jit_compile=False)
         model.fit(x, draw(16, 1, seed=1), verbose=0)
         kernel = layer.get_weights()[1]
@@ -417,7 +418,7 @@ def test_the_identity_is_that_of_the_matrix(arguments):
             ).reshape(expected.shape)
         close(matrix, expected)
     assert layer.kernel.dtype == "float32"
-    lstm = keras.layers.LSTM(
+    lstm = layers.LSTM(
         6, kernel_initializer="identity", recurrent_initializer="identity"
     )
     lstm.build((None, None, 5))
@@ -429,7 +430,7 @@ def test_a_recurrent_network_that_starts_as_the_identity_sums_its_inputs():
     """Of the identity the past tap alone has a part: h_t = h_{t-1} + x_t, as in a SimpleRNN."""
     x = np.abs(draw(2, 4, 3))
     gate = {"class_name": "keras_trellis>TanhGate", "config": {"activation": "relu"}}
-    recurrent = keras.layers.SimpleRNN(
+    recurrent = layers.SimpleRNN(
         3,
         activation="relu",
         kernel_initializer="identity",
@@ -599,7 +600,7 @@ def test_bidirectional_basics(make):
             4,
         ),
     ):
-        wrapper = keras.layers.Bidirectional(**arguments)
+        wrapper = layers.Bidirectional(**arguments)
         assert (
             wrapper(x).shape == (3, channels) == wrapper.compute_output_shape(x.shape)
         )
@@ -608,7 +609,7 @@ def test_bidirectional_basics(make):
             6,
             0,
         )
-        copy = keras.layers.Bidirectional.from_config(
+        copy = layers.Bidirectional.from_config(
             json.loads(json.dumps(wrapper.get_config()))
         )
         copy.build(x.shape)
@@ -627,7 +628,7 @@ MERGES = {
 @pytest.mark.parametrize("merge_mode", [*MERGES, None])
 def test_bidirectional_merges_both_directions(make, merge_mode):
     x, mask = draw(4, 6, 3), MASK
-    wrapper = keras.layers.Bidirectional(
+    wrapper = layers.Bidirectional(
         make(2, return_sequences=True), merge_mode=merge_mode
     )
     wrapper(x)
@@ -640,7 +641,7 @@ def test_bidirectional_merges_both_directions(make, merge_mode):
 
 def test_bidirectional_statefulness(make):
     x = draw(2, 4, 3)
-    wrapper = keras.layers.Bidirectional(make(2, stateful=True))
+    wrapper = layers.Bidirectional(make(2, stateful=True))
     wrapper(x)
     second = np.asarray(wrapper(x))
     wrapper.reset_state()
@@ -653,7 +654,7 @@ def test_bidirectional_statefulness(make):
 def test_bidirectional_states(make):
     """Four go in, two for each direction; four come out, and an output before them."""
     x, state = draw(2, 4, 3), [draw(2, 2, seed=seed) for seed in range(4)]
-    wrapper = keras.layers.Bidirectional(make(2, return_state=True))
+    wrapper = layers.Bidirectional(make(2, return_state=True))
     outputs, *states = wrapper(x, initial_state=state)
     forward = wrapper.forward_layer(x, initial_state=state[:2])
     backward = wrapper.backward_layer(x, initial_state=state[2:])
@@ -667,10 +668,10 @@ def test_bidirectional_states(make):
 def test_time_distributed_is_the_layer_at_each_place(make):
     x = draw(2, 3, 6, 4)
     layer = make(5, return_sequences=True)
-    wrapper = keras.layers.TimeDistributed(layer)
+    wrapper = layers.TimeDistributed(layer)
     outputs = wrapper(x)
     assert outputs.shape == (2, 3, 6, 5) == wrapper.compute_output_shape(x.shape)
-    assert keras.layers.TimeDistributed(make(5))(keras.Input((3, 6, 4))).shape == (
+    assert layers.TimeDistributed(make(5))(keras.Input((3, 6, 4))).shape == (
         None,
         3,
         5,
@@ -682,7 +683,7 @@ def test_time_distributed_is_the_layer_at_each_place(make):
 def test_time_distributed_masks(make):
     x, mask = draw(4, 2, 6, 3), np.stack([MASK, MASK[:, ::-1]], axis=1)
     layer = make(2)
-    wrapper = keras.layers.TimeDistributed(layer)
+    wrapper = layers.TimeDistributed(layer)
     outputs = wrapper(x, mask=mask)
     for place in range(2):
         close(outputs[:, place], layer(x[:, place], mask=mask[:, place]))

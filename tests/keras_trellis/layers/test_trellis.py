@@ -1,4 +1,4 @@
-"""TrellisLayer against a NumPy network, `keras.layers.LSTM`'s conventions, and itself."""
+"""TrellisLayer against a NumPy network, `layers.LSTM`'s conventions, and itself."""
 
 import dataclasses
 import functools
@@ -12,6 +12,7 @@ import pytest
 import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from keras import layers
 from numpy.testing import assert_allclose, assert_array_equal
 
 import keras_trellis
@@ -409,7 +410,7 @@ def test_the_number_of_variables_does_not_depend_on_depth(
 
 def test_a_layer_that_fit_builds_has_the_lengths_of_its_kernels():
     layer = TrellisLayer(4, 2, weight_normalization=True)
-    model = keras.Sequential([layer, keras.layers.Dense(1)])
+    model = keras.Sequential([layer, layers.Dense(1)])
     model.compile(keras.optimizers.SGD(0.0), "mse", jit_compile=False)
     model.fit(np.ones([2, 3, 1]), np.ones([2, 1]), verbose=0)
     for kernel, scale in (
@@ -500,12 +501,12 @@ MASK = np.array(
 
 
 def lstm(**arguments):
-    layer = keras.layers.LSTM(UNITS, **arguments)
+    layer = layers.LSTM(UNITS, **arguments)
     layer.build((None, None, P))
     return randomize(layer)
 
 
-@pytest.fixture(params=["keras.layers.LSTM", "TrellisLayer"])
+@pytest.fixture(params=["layers.LSTM", "TrellisLayer"])
 def make_either(request):
     """The conventions of masks hold for both layers."""
     if request.param == "TrellisLayer":
@@ -572,14 +573,14 @@ def gradients(layer, x, cotangent, **call):
 
 def test_masking_layer_and_embedding_reach_it():
     ids = np.array([[5, 2, 0, 0], [1, 0, 3, 0], [0, 0, 0, 0]])
-    embedding = keras.layers.Embedding(7, P, mask_zero=True)
+    embedding = layers.Embedding(7, P, mask_zero=True)
     layer = make()
     model = keras.Sequential([embedding, layer])
     expected = reference(layer, np.asarray(embedding(ids)), ids != 0).outputs
     assert_close(model(ids), expected)
     x = np.asarray(draw_inputs(3, 4))
     x[ids == 0] = -1.0
-    model = keras.Sequential([keras.layers.Masking(-1.0), layer])
+    model = keras.Sequential([layers.Masking(-1.0), layer])
     assert_close(model(x), reference(layer, x, ids != 0).outputs)
 
 
@@ -702,7 +703,7 @@ def test_a_stateful_model_trains_and_saves(tmp_path):
         [
             keras.Input(batch_shape=(4, 5, P)),
             TrellisLayer(UNITS, 2, stateful=True, dropout=0.1),
-            keras.layers.Dense(1),
+            layers.Dense(1),
         ]
     )
     model.compile("sgd", "mse")
@@ -1059,7 +1060,7 @@ def test_a_config_without_unused_dilations_is_quiet(recwarn):
     layer = make(depth=3, dilation_rate=(1, 3))
     config = layer.get_config()
     assert TrellisLayer.from_config(config).get_config() == config
-    keras.layers.Bidirectional(layer)
+    layers.Bidirectional(layer)
     assert not recwarn.list
 
 

@@ -6,6 +6,7 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+from keras import layers
 from numpy.testing import assert_allclose, assert_array_equal
 
 from keras_trellis import (
@@ -21,7 +22,7 @@ V, E, B, T = 7, 4, 2, 6
 TEXT = np.tile(np.arange(V), 3)[None].repeat(B, 0)
 IDS, TARGETS = TEXT[:, :T], TEXT[:, 1 : T + 1]
 LAYERS = {
-    "a stack": lambda: [keras.layers.GRU(5), keras.layers.LSTM(E)],
+    "a stack": lambda: [layers.GRU(5), layers.LSTM(E)],
     "equilibrium": functools.partial(EquilibriumTrellisLayer, E, seed=1),
     "trellis": functools.partial(TrellisLayer, E, 3),
 }
@@ -82,9 +83,7 @@ def test_a_model_sets_what_its_layer_returns():
     layer = TrellisLayer(E, 2, return_sequences=True)
     TrellisClassifier(3, layer)
     assert not layer.return_sequences
-    assert isinstance(
-        TrellisClassifier(3, [keras.layers.GRU(E)] * 1).trellis, RecurrentLayer
-    )
+    assert isinstance(TrellisClassifier(3, [layers.GRU(E)] * 1).trellis, RecurrentLayer)
 
 
 def test_the_activity_regularizer_of_the_layer_counts_in_the_loss():
@@ -108,7 +107,7 @@ def test_a_layer_keeps_its_own_precision():
     assert TrellisLM.from_config(model.get_config()).trellis.compute_dtype == "bfloat16"
 
 
-class Mean(keras.layers.Layer):
+class Mean(layers.Layer):
     """A sequence layer of a user's own: the mean so far."""
 
     output_units, receptive_field = E, None
@@ -150,7 +149,7 @@ def test_a_layer_of_a_users_own():
 @pytest.mark.parametrize(
     "layer, message",
     [
-        (keras.layers.Dense(E), "`trellis` must be a sequence layer.*<Dense"),
+        (layers.Dense(E), "`trellis` must be a sequence layer.*<Dense"),
         ("lstm", "`trellis` must be a sequence layer.*'lstm'"),
         (
             TrellisLayer(E, 2, stateful=True),
@@ -160,7 +159,7 @@ def test_a_layer_of_a_users_own():
             TrellisLayer(E, 2, go_backwards=True),
             "`go_backwards` of the layer must be False",
         ),
-        (keras.layers.LSTM(E, zero_output_for_mask=True), "zero_output_for_mask=False"),
+        (layers.LSTM(E, zero_output_for_mask=True), "zero_output_for_mask=False"),
         (TrellisLayer(E + 1, 2), f"output_units={E + 1}, embedding_units={E}"),
     ],
 )
@@ -173,7 +172,7 @@ def test_bad_layers(model, layer, message):
     "layer, message",
     [
         (EquilibriumTrellisLayer(E), "inner levels.*=0.1, trellis=<EquilibriumTrellis"),
-        (keras.layers.LSTM(E), "inner levels.*=0.1, trellis=<RecurrentLayer"),
+        (layers.LSTM(E), "inner levels.*=0.1, trellis=<RecurrentLayer"),
         (Mean(), "outputs of inner levels.*auxiliary_weight=0.1, trellis=<Mean"),
     ],
 )
