@@ -19,7 +19,6 @@ from absl import logging
 from etils import epath
 from keras import ops
 
-from keras_trellis import arguments
 from keras_trellis.types import Tensor
 from trainers.data import files, image_files
 from trainers.data.image_files import SPLITS, Images
@@ -199,8 +198,10 @@ def split(images: Images, validation: int, seed: int) -> tuple[Images, Images]:
     """
     count = len(images.labels)
     if validation >= count:
-        expected = f"at most {count - 1}, as there are {count} training images"
-        raise arguments.refusal("config.data.validation", validation, expected)
+        raise ValueError(
+            f"`config.data.validation` must be at most {count - 1}, as there are {count} training "
+            f"images. Received: config.data.validation={validation}"
+        )
     aside = np.zeros(count, bool)
     aside[np.random.default_rng(seed).choice(count, validation, replace=False)] = True
     rest, chosen = (
