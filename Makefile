@@ -1,4 +1,5 @@
-# make train: train the embedded default and sample from it.   make test: run the tests.
+# make train: train the embedded default and sample from it.   make test: run the tests, as
+# make test-quick in three minutes those that tell first whether something is broken.
 # Both build .venv first; they need python3, make and a package index, nothing else.
 
 PYTHON ?= python3
@@ -8,7 +9,7 @@ BUILDIFIER ?= $(or $(shell command -v buildifier),npx --yes @bazel/buildifier@8.
 WORKERS ?= $(shell $(PYTHON) -c 'import os; print(min(8, os.cpu_count() + 1))')
 PYTEST_FLAGS ?= -n $(WORKERS) --dist=worksteal
 
-.PHONY: setup setup-locked train test test-slow test-torch mutate lint format docs wheel lock
+.PHONY: setup setup-locked train test test-quick test-slow test-torch mutate lint format docs wheel lock
 
 setup: .venv/stamp
 
@@ -31,6 +32,10 @@ train: setup
 test: setup
 	PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest $(PYTEST_FLAGS) -m 'not slow'
 	KERAS_BACKEND=jax JAX_PLATFORMS=cpu $(BIN)/python -m pytest $(PYTEST_FLAGS) -m 'not slow' tests/contract tests/formats
+
+# QUICK in tests/conftest.py: the equations, the contract of main layers, a stream, bad inputs, a training.
+test-quick: setup
+	PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest $(PYTEST_FLAGS) -m quick
 
 # Programs and examples from end to end, kills and faults, backends beside each other; float64 on JAX.
 test-slow: setup

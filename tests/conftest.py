@@ -3,6 +3,7 @@
 import gc
 import inspect
 import os
+import pathlib
 import signal
 import socket
 import warnings
@@ -83,14 +84,58 @@ SLOW = (
 )
 
 
+# What tells in three minutes whether the core works: `make test-quick`. Folders, files, tests, and
+# how the names of tests with arguments begin.
+QUICK = (
+    *("test_layers.py", "test_words.py", "test_build_files.py", "test_quick.py"),
+    *("keras_trellis/core", "keras_trellis/layers/test_stateful.py"),
+    *("keras_trellis/formats", "keras_trellis/engine/test_schedule.py"),
+    "keras_trellis/recurrent/test_gated.py::test_the_equations",
+    "keras_trellis/recurrent/test_tensorized.py::test_the_equations",
+    *(
+        f"contract/test_contract.py::test_a_promise_is_kept[{name}-"
+        for name in ("TrellisLayer", "StackedLSTM", "TLSTM", "TrellisLM")
+    ),
+    "contract/test_contract.py::test_eager_and_compiled_agree[TrellisLayer]",
+    "contract/test_streamed.py::test_a_layer_streams",
+    "formats/test_streamed.py::test_layers_in_the_runtime_of_a_format[litert-Cache",
+    *("serving/test_slots.py", "serving/test_bad_requests.py"),
+    *("trainers/test_bad_inputs.py", "trainers/tasks/test_config.py"),
+    "trainers/training/test_checkpoints.py",
+    "trainers/training/test_loop.py::test_the_best_epoch_is_kept",
+)
+
+
+def _path(path: pathlib.Path) -> str:
+    return path.relative_to(ROOT / "tests").as_posix()
+
+
+def _is_chosen(item: pytest.Item, chosen: tuple[str, ...]) -> bool:
+    path = _path(item.path)
+    name = f"{path}::{item.name}"
+    begins = tuple(each if "[" in each else f"{each}/" for each in chosen)
+    whole = path in chosen or name.partition("[")[0] in chosen
+    return whole or name.startswith(begins)
+
+
+def pytest_ignore_collect(
+    collection_path: pathlib.Path, config: pytest.Config
+) -> bool | None:
+    """Leaves files without a quick test unread where the others are asked for alone."""
+    if config.option.markexpr != "quick" or collection_path.is_dir():
+        return None
+    path = _path(collection_path)
+    files = {each.partition("::")[0] for each in QUICK}
+    within = path in files or path.startswith(tuple(f"{each}/" for each in files))
+    return None if within else True
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Marks the tests of `SLOW`."""
-    folders = tuple(f"{each}/" for each in SLOW)
+    """Marks the tests of `SLOW` and of `QUICK`."""
     for item in items:
-        path = item.path.relative_to(ROOT / "tests").as_posix()
-        name = f"{path}::{item.name.partition('[')[0]}"
-        if path in SLOW or name in SLOW or path.startswith(folders):
-            item.add_marker("slow")
+        for mark, chosen in (("slow", SLOW), ("quick", QUICK)):
+            if _is_chosen(item, chosen):
+                item.add_marker(mark)
 
 
 def pytest_collection_finish() -> None:
@@ -153,6 +198,16 @@ def own_settings():
             setting = f"set_{kind}_op_parallelism_threads"
             patch.setattr(tf.config.threading, setting, lambda threads: None)
         yield
+
+
+@pytest.fixture
+def eagerly():
+    """Makes no graph of a function: of a few steps it takes most of the time."""
+    import tensorflow as tf  # here, as tests of the server have no TensorFlow
+
+    tf.config.run_functions_eagerly(True)
+    yield
+    tf.config.run_functions_eagerly(False)
 
 
 @pytest.fixture

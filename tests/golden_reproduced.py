@@ -53,7 +53,7 @@ def check_training(arrays, config, tolerance):
 
 def check_dropped(arrays, config, tolerance):
     """Takes the step of a `dropped_*` file with its masks, at rate 1: it takes off the gradient."""
-    model = golden_dropped.model_of(arrays, config, "param.", "float64")
+    model = golden_dropped.model_of(arrays, config, "param.")
     rows, window = arrays["ids"].shape
     recipe = _completed(
         {
@@ -84,7 +84,7 @@ def check_dropped(arrays, config, tolerance):
     _assert_close(run.state["state/0"], arrays["final_hidden"], tolerance)
     _assert_close(run.state["state/1"], arrays["final_cell"], tolerance)
     gradients = {name: value - run.state[name] for name, value in before.items()}
-    expected = golden_dropped.model_of(arrays, config, "grad.", "float64")
+    expected = golden_dropped.model_of(arrays, config, "grad.")
     _assert_weights(gradients, model, expected, tolerance)
 
 

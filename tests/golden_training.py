@@ -83,7 +83,6 @@ def model_of(arrays, config, prefix):
         decoder | arrays,
         config,
         prefix,
-        "float64",
         activation_weight=config["activation_weight"],
         temporal_weight=config["temporal_weight"],
     )

@@ -28,19 +28,18 @@ def assigned(network, params, config):
 
 
 @golden.on_files(FILES)
-def test_golden(path, dtype):
+def test_golden(path):
     arrays, config = golden.load(path)
-    tolerance = golden.TOLERANCE[dtype]
-    params = golden.parameters(arrays, dtype)
+    params = golden.parameters(arrays)
     kind, units = CELLS[config["cell"]], config["units"]
-    cells = [kind(units, dtype=dtype) for _ in range(config["layers"])]
+    cells = [kind(units, dtype=golden.DTYPE) for _ in range(config["layers"])]
     scale, p = config["scale"], config["preprocess_p"]
-    network = core.UpdateNetwork(cells, scale=scale, p=p, dtype=dtype)
+    network = core.UpdateNetwork(cells, scale=scale, p=p, dtype=golden.DTYPE)
     with tf.GradientTape() as mapping:
         mapping.watch(params)
         variables, made = assigned(network, params, config)
     weights, targets, theta = (
-        tf.constant(arrays[name], dtype)
+        tf.constant(arrays[name], golden.DTYPE)
         for name in ("quadratic_W", "quadratic_y", "theta0")
     )
 
@@ -56,11 +55,11 @@ def test_golden(path, dtype):
             losses.append(value)
         meta_loss = tf.add_n(losses)
     gradients = tape.gradient(meta_loss, [v.value for v in variables])
-    golden.assert_equal(tf.stack(losses), arrays["losses"], tolerance, "losses")
-    golden.assert_equal(tf.stack(thetas), arrays["thetas"], tolerance, "thetas")
-    golden.assert_equal(meta_loss, arrays["meta_loss"], tolerance, "meta_loss")
+    golden.assert_equal(tf.stack(losses), arrays["losses"], "losses")
+    golden.assert_equal(tf.stack(thetas), arrays["thetas"], "thetas")
+    golden.assert_equal(meta_loss, arrays["meta_loss"], "meta_loss")
     by_params = mapping.gradient(made, params, output_gradients=gradients)
     for name, gradient in by_params.items():
-        golden.assert_equal(gradient, arrays[f"grad.{name}"], tolerance, name)
-    found = core.preprocess(tf.constant(arrays["preprocess_inputs"], dtype), p)
-    golden.assert_equal(found, arrays["preprocess_outputs"], tolerance, "preprocess")
+        golden.assert_equal(gradient, arrays[f"grad.{name}"], name)
+    found = core.preprocess(tf.constant(arrays["preprocess_inputs"], golden.DTYPE), p)
+    golden.assert_equal(found, arrays["preprocess_outputs"], "preprocess")

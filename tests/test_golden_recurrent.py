@@ -194,10 +194,10 @@ LAYERS = {
 }
 
 
-def layer_for(config, place, dtype):
+def layer_for(config, place):
     """The trainers' two kinds of Keras's GRU, else ours."""
     name, form = config["cell"], config["form"]
-    flags = {"return_sequences": True, "return_state": True, "dtype": dtype}
+    flags = {"return_sequences": True, "return_state": True, "dtype": golden.DTYPE}
     units = config["units"][place]
     if name == "gru":
         kind = {"paper": "gru_reset_before", "released": "gru"}[form]
@@ -207,7 +207,9 @@ def layer_for(config, place, dtype):
             "recurrent_dropout": 0,
             "layer_dropout": None,
         }
-        stack = KINDS[kind].build(ml_collections.ConfigDict(one), units, dtype=dtype)
+        stack = KINDS[kind].build(
+            ml_collections.ConfigDict(one), units, dtype=golden.DTYPE
+        )
         return stack.layers[0]
     more = {"projected": True} if name == "ihc_lstm_projected" else {}
     if name == "fastgrnn" and form == "released":
@@ -215,13 +217,13 @@ def layer_for(config, place, dtype):
     return LAYERS[name](units, variant=form, **more, **flags)
 
 
-def stack_for(config, params, dtype):
+def stack_for(config, params):
     """Layers with the file's weights, and their variables as made of the file's."""
     layers, made = [], []
     maps = PAPER if config["form"] == "paper" else RELEASED
     inputs = config["input_size"]
     for place, units in enumerate(config["units"]):
-        layer = layer_for(config, place, dtype)
+        layer = layer_for(config, place)
         layer.build((None, None, inputs))
         values = maps[config["cell"]](params[place])
         for variable in layer.trainable_variables:
@@ -232,55 +234,45 @@ def stack_for(config, params, dtype):
     return layers, made
 
 
-def check(arrays, config, dtype):
-    tolerance = golden.TOLERANCE[dtype]
+@golden.on_files(FILES["cell"])
+def test_golden(path):
+    arrays, config = golden.load(path)
     count = len(config["units"])
     places = [f"layer{place}." for place in range(count)]
     params = [golden.part(arrays, f"param.{place}") for place in places]
-    params = tf.nest.map_structure(lambda value: tf.constant(value, dtype), params)
+    params = tf.nest.map_structure(tf.constant, params)
     with tf.GradientTape(persistent=True) as mapping:
         mapping.watch(params)
-        layers, made = stack_for(config, params, dtype)
+        layers, made = stack_for(config, params)
     states = [
         [f"{name}.layer{place}" for name in config["states"]] for place in range(count)
     ]
     first = tf.nest.map_structure(
-        lambda name: tf.constant(arrays[f"initial_{name}"], dtype), states
+        lambda name: tf.constant(arrays[f"initial_{name}"]), states
     )
-    x = tf.constant(arrays["inputs"], dtype)
+    x = tf.constant(arrays["inputs"])
     mask = tf.constant(arrays["mask"]) if config["masked"] else None
-
-    def run(training):
-        with tf.GradientTape() as tape:
-            tape.watch([x, first])
-            outputs, results = x, {}
-            for layer, names, state in zip(layers, states, first, strict=True):
-                outputs, *after = layer(
-                    outputs, initial_state=state, mask=mask, training=training
-                )
-                results |= dict(zip(names, after, strict=True))
-            results["outputs"] = outputs
-            loss = tf.add_n(
-                [
-                    tf.reduce_sum(
-                        value * tf.constant(arrays[f"cotangent_{name}"], dtype)
-                    )
-                    for name, value in results.items()
-                ]
+    with tf.GradientTape() as tape:
+        tape.watch([x, first])
+        outputs, results = x, {}
+        for layer, names, state in zip(layers, states, first, strict=True):
+            outputs, *after = layer(
+                outputs, initial_state=state, mask=mask, training=True
             )
-        variables = [[v.value for v in layer.trainable_variables] for layer in layers]
-        return results, loss, tape.gradient(loss, [x, first, variables])
-
-    # The contract has all modes equal.
-    call, training = run, False
-    if dtype == "float32":
-        call = tf.function(run, jit_compile=config["cell"] in LAYERS)
-        training = True
-    results, loss, (by_x, by_first, by_variables) = call(training)
-    golden.assert_run_equal(arrays, results, loss, by_x, tolerance)
+            results |= dict(zip(names, after, strict=True))
+        results["outputs"] = outputs
+        loss = tf.add_n(
+            [
+                tf.reduce_sum(value * arrays[f"cotangent_{name}"])
+                for name, value in results.items()
+            ]
+        )
+    variables = [[v.value for v in layer.trainable_variables] for layer in layers]
+    by_x, by_first, by_variables = tape.gradient(loss, [x, first, variables])
+    golden.assert_run_equal(arrays, results, loss, by_x)
     pairs = zip(tf.nest.flatten(states), tf.nest.flatten(by_first), strict=True)
     for name, gradient in pairs:
-        golden.assert_equal(gradient, arrays[f"grad_initial_{name}"], tolerance, name)
+        golden.assert_equal(gradient, arrays[f"grad_initial_{name}"], name)
     found = mapping.gradient(
         made, params, output_gradients=by_variables,
         unconnected_gradients=tf.UnconnectedGradients.ZERO,
@@ -288,14 +280,7 @@ def check(arrays, config, dtype):
     for place, gradients in zip(places, found, strict=True):
         for name, gradient in gradients.items():
             name = f"grad.{place}{name}"
-            golden.assert_equal(gradient, arrays[name], tolerance, name)
-
-
-@pytest.mark.parametrize("path", FILES["cell"], ids=lambda path: path.name)
-def test_golden(path):
-    arrays, config = golden.load(path)
-    for dtype in golden.TOLERANCE:
-        check(arrays, config, dtype)
+            golden.assert_equal(gradient, arrays[name], name)
 
 
 def recipe(config):
@@ -331,9 +316,7 @@ def language_model(arrays, config, prefix):
     params = [
         golden.part(arrays, f"{prefix}rnns.{place}.") for place in range(len(widths))
     ]
-    layers, _ = stack_for(
-        of_layers | {"input_size": config["embedding"]}, params, "float64"
-    )
+    layers, _ = stack_for(of_layers | {"input_size": config["embedding"]}, params)
     model = keras_trellis.TrellisLM(
         config["vocabulary"],
         layers,
@@ -348,7 +331,7 @@ def language_model(arrays, config, prefix):
     return model
 
 
-@pytest.mark.parametrize("path", FILES["training"], ids=lambda path: path.name)
+@golden.on_files(FILES["training"])
 def test_training_run(path):
     """Windows of drawn lengths, a rate in proportion, and averages, by the trainer."""
     arrays, config = golden.load(path)
@@ -371,20 +354,20 @@ def test_training_run(path):
         begin += length
         for name in ("prediction", "activation", "temporal"):
             expected = arrays[f"{name}_loss"][step]
-            golden.assert_equal(metrics[name], expected, 1e-8, f"{name}, step {step}")
+            golden.assert_equal(metrics[name], expected, f"{name}, step {step}", 1e-8)
         norm = arrays["gradient_norm"][step]
-        golden.assert_equal(metrics["gradient_norm"], norm, 1e-8, f"norm, step {step}")
+        golden.assert_equal(metrics["gradient_norm"], norm, f"norm, step {step}", 1e-8)
     losses.append(task.evaluate()["loss"])
     check_weights(model, language_model(arrays, config, "final."))
     with optimizer.evaluation_weights(model.trainable_variables):
         losses.append(task.evaluate()["loss"])
         check_weights(model, language_model(arrays, config, "average."))
     golden.assert_equal(
-        np.array(losses), arrays["evaluation_losses"], 1e-8, "evaluation"
+        np.array(losses), arrays["evaluation_losses"], "evaluation", 1e-8
     )
 
 
 def check_weights(model, expected):
     pairs = zip(model.trainable_variables, expected.trainable_variables, strict=True)
     for one, other in pairs:
-        golden.assert_equal(one.value, other.value, 1e-8, one.path)
+        golden.assert_equal(one.value, other.value, one.path, 1e-8)

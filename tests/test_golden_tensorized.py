@@ -3,7 +3,6 @@
 One test a file of the folder `tensorized` beside the files of `tests.test_golden`.
 """
 
-import pytest
 import tensorflow as tf
 
 import keras_trellis
@@ -20,13 +19,8 @@ NAMES = {
 }
 STATES = ("hidden", "cell")
 
-if not FILES:
-    pytest.skip(
-        f"no golden vectors in {golden.FOLDER}/tensorized", allow_module_level=True
-    )
 
-
-def layer_for(arrays, config, dtype, **flags):
+def layer_for(arrays, config, **flags):
     layer = keras_trellis.TensorizedLSTM(
         config["channels"],
         config["tensor_size"],
@@ -36,7 +30,7 @@ def layer_for(arrays, config, dtype, **flags):
         channel_normalization=config["channel_normalization"],
         return_sequences=True,
         return_state=True,
-        dtype=dtype,
+        dtype=golden.DTYPE,
         **flags,
     )
     assert layer.depth == config["depth"]
@@ -46,14 +40,13 @@ def layer_for(arrays, config, dtype, **flags):
     return layer
 
 
-def check(arrays, config, dtype):
-    tolerance = golden.TOLERANCE[dtype]
-    delayed = layer_for(arrays, config, dtype, delayed=True)
-    x = tf.constant(arrays["inputs"], dtype)
+@golden.on_files(FILES)
+def test_golden(path):
+    arrays, config = golden.load(path)
+    delayed = layer_for(arrays, config, delayed=True)
+    x = tf.constant(arrays["inputs"], golden.DTYPE)
     shape = [x.shape[0], -1]
-    first = [
-        tf.constant(arrays[f"initial_{name}"].reshape(shape), dtype) for name in STATES
-    ]
+    first = [tf.constant(arrays[f"initial_{name}"].reshape(shape)) for name in STATES]
 
     def run(training):
         with tf.GradientTape() as tape:
@@ -66,21 +59,16 @@ def check(arrays, config, dtype):
                 results[name] = tf.reshape(value, arrays[f"final_{name}"].shape)
             loss = 0.0
             for name, value in results.items():
-                cotangent = tf.constant(arrays[f"cotangent_{name}"], dtype)
-                loss += tf.reduce_sum(value * cotangent)
+                loss += tf.reduce_sum(value * arrays[f"cotangent_{name}"])
         values = [each.value for each in delayed.trainable_variables]
         return results, loss, tape.gradient(loss, [x, first, values])
 
-    calls = [(tf.function(run), True)]
-    if dtype == "float64":
-        calls = [(run, False), (tf.function(run, jit_compile=True), True)]
-    for call, training in calls:
+    for call, training in [(run, False), (tf.function(run, jit_compile=True), True)]:
         results, loss, (by_x, by_first, by_variables) = call(training)
-        golden.assert_run_equal(arrays, results, loss, by_x, tolerance)
+        golden.assert_run_equal(arrays, results, loss, by_x)
         for name, gradient in zip(STATES, by_first, strict=True):
             name = f"grad_initial_{name}"
-            expected = arrays[name].reshape(shape)
-            golden.assert_equal(gradient, expected, tolerance, name)
+            golden.assert_equal(gradient, arrays[name].reshape(shape), name)
         gradients = {
             variable.name: gradient
             for variable, gradient in zip(
@@ -88,14 +76,7 @@ def check(arrays, config, dtype):
             )
         }
         for name, expected in golden.part(arrays, "grad.").items():
-            golden.assert_equal(gradients[NAMES[name]], expected, tolerance, name)
+            golden.assert_equal(gradients[NAMES[name]], expected, name)
         assert len(gradients) == len(golden.part(arrays, "grad."))
-    outputs, *_ = layer_for(arrays, config, dtype)(x, initial_state=first)
-    golden.assert_equal(outputs, arrays["outputs"], tolerance, "beside the inputs")
-
-
-@pytest.mark.parametrize("path", FILES, ids=lambda path: path.name)
-def test_golden(path):
-    arrays, config = golden.load(path)
-    for dtype in golden.TOLERANCE:
-        check(arrays, config, dtype)
+    outputs, *_ = layer_for(arrays, config)(x, initial_state=first)
+    golden.assert_equal(outputs, arrays["outputs"], "beside the inputs")

@@ -136,11 +136,11 @@ COVER: Mapping[str, Sequence[str]] = {
         f"{_TRAINERS}/data/test_table_series.py",
     ),
     "trainers/training/": _LOOP,
-    "trainers/training/array_files": (
+    "trainers/training/checkpoints": (
         f"{_TRAINERS}/training/test_checkpoints.py",
         f"{_TRAINERS}/training/test_identity.py",
     ),
-    "trainers/training/examples": (
+    "trainers/training/experiment": (
         f"{_TRAINERS}/sequences/test_modeling.py",
         f"{_TRAINERS}/test_series.py",
     ),

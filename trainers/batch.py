@@ -103,7 +103,8 @@ def score(corpus: Corpus, beam_flags: Sequence[str] = ()) -> dict[str, int]:
         NotKeptError: the pipeline failed otherwise. The same call begins again.
         WorkdirError: another process is at work in the folder, or has taken it over.
     """
-    conditions = [keep.parse(condition) for condition in corpus.keep]
+    for condition in corpus.keep:
+        keep.parse(condition)
     check_fields(corpus.text_field, corpus.output_field)
     beam = _import_pipeline()
     pipeline = beam.pipeline([_LOCAL, *beam_flags])
@@ -115,14 +116,6 @@ def score(corpus: Corpus, beam_flags: Sequence[str] = ()) -> dict[str, int]:
     if counts := output.check(folder, described):
         return _report_done(folder, counts)
     Scorer(version)  # an error now, not in each worker
-    settings = beam.Settings(
-        version,
-        paths,
-        corpus.output,
-        conditions,
-        corpus.text_field,
-        corpus.output_field,
-    )
     _let_workers_import()
     folder.mkdir(parents=True, exist_ok=True)
     with hold.held(folder) as held:
@@ -130,7 +123,7 @@ def score(corpus: Corpus, beam_flags: Sequence[str] = ()) -> dict[str, int]:
         if counts := output.check(folder, described):
             return _report_done(folder, counts)
         output.begin(folder, described)
-        counts = _run(lambda: beam.run(pipeline, settings))
+        counts = _run(lambda: beam.run(pipeline, corpus, version, paths))
         held.check()
         output.finish(folder, counts)
     return counts

@@ -15,23 +15,21 @@ import math
 import re
 import secrets
 import sys
-from collections.abc import Iterator
 from typing import Any
 
 from absl import flags
 
 from trainers.cli import command, flag_errors
 from trainers.data import names, terminal
-from trainers.serving import remote
-from trainers.serving.server import Server
-from trainers.serving.writing import Sampling, Scores, Unknown, generate, score, unknown
+from trainers.serving.remote import Sampling
+from trainers.serving.signatures import Grpc, Rest
+from trainers.serving.web import Server
 
-PROTOCOLS: dict[str, type[remote.Grpc | remote.Rest]] = {
-    "grpc": remote.Grpc,
-    "rest": remote.Rest,
+PROTOCOLS: dict[str, type[Grpc | Rest | Server]] = {
+    "grpc": Grpc,
+    "rest": Rest,
+    "http": Server,
 }
-
-_HTTP = "http"
 
 _INT32 = 2**31 - 1
 _HELP = {
@@ -45,43 +43,12 @@ _HELP = {
 }
 
 
-class _Signatures:
-    """What `Server` does, by the signatures of an export.
-
-    Args:
-        model: the model; all methods raise what it raises.
-    """
-
-    def __init__(self, model: remote.Model) -> None:
-        self._model = model
-
-    def generate(
-        self, prompt: str, sampling: Sampling, *, allow_unknown: bool = False
-    ) -> Iterator[str]:
-        return generate(self._model, prompt, sampling, allow_unknown=allow_unknown)
-
-    def next(self, prompt: str) -> tuple[list[tuple[str, float]], int]:
-        answer = self._model("serving_default", text=[prompt])
-        names = ("next_tokens", "next_probabilities")
-        pairs = zip(*(answer[name][0] for name in names), strict=True)
-        return list(pairs), int(answer["unknown"][0])
-
-    def score(self, text: str) -> Scores:
-        return score(self._model, text)
-
-    def unknown(self, text: str) -> Unknown:
-        return unknown(self._model, text)
-
-
-_Model = Server | _Signatures
-
-
 def define_flags(values: flags.FlagValues = flags.FLAGS) -> None:
     """Defines the command's flags."""
     own: dict[str, Any] = {"flag_values": values}
     flags.DEFINE_string("server", None, "The server's address, HOST:PORT.", **own)
     flags.DEFINE_string("model", None, "The model's name on the server.", **own)
-    flags.DEFINE_enum("protocol", "grpc", [*PROTOCOLS, _HTTP], _HELP["protocol"], **own)
+    flags.DEFINE_enum("protocol", "grpc", [*PROTOCOLS], _HELP["protocol"], **own)
     flags.DEFINE_enum("mode", "generate", list(_MODES), _HELP["mode"], **own)
     flags.DEFINE_string("prompt", "", "The text; it begins a line.", **own)
     flags.DEFINE_float(
@@ -102,11 +69,8 @@ def run(argv: list[str], values: flags.FlagValues = flags.FLAGS) -> int:
 
 def _run(values: flags.FlagValues) -> None:
     _check(values)
-    asked = (values.server, values.model, values.deadline)
-    if values.protocol == _HTTP:
-        model: _Model = Server(*asked)
-    else:
-        model = _Signatures(remote.Model(PROTOCOLS[values.protocol](*asked)))
+    connect = PROTOCOLS[values.protocol]
+    model = connect(values.server, values.model, values.deadline)
     _MODES[values.mode](model, values)
 
 
@@ -136,29 +100,29 @@ def _check(values: flags.FlagValues) -> None:
     flag_errors.check_sampling(values.temperature, values.top_p)
 
 
-def _generate(model: _Model, values: flags.FlagValues) -> None:
+def _generate(model: Grpc | Rest | Server, values: flags.FlagValues) -> None:
     settings: dict[str, Any] = {name: values[name].value for name in Sampling._fields}
     if values.seed is None:
         settings["seed"] = secrets.randbits(63)
-    sampling, allowed = Sampling(**settings), values.allow_unknown
-    pieces = model.generate(values.prompt, sampling, allow_unknown=allowed)
+    sampling = Sampling(**settings)
+    pieces = model.generate(values.prompt, sampling, values.allow_unknown)
     try:
         for piece in itertools.chain([values.prompt], pieces):
             print(terminal.text(piece), end="", flush=True)
     finally:
         print()  # an error must begin a line, too
-    counts = model.unknown(values.prompt)
-    _warn(counts.tokens, str(counts.of))
+    unknown, total = model.unknown(values.prompt)
+    _warn(unknown, str(total))
 
 
-def _next(model: _Model, values: flags.FlagValues) -> None:
+def _next(model: Grpc | Rest | Server, values: flags.FlagValues) -> None:
     likeliest, unknown_words = model.next(values.prompt)
     for token, probability in likeliest:
         print(f"{probability:8.4f}  {terminal.line(token)}")
     _warn(unknown_words)
 
 
-def _score(model: _Model, values: flags.FlagValues) -> None:
+def _score(model: Grpc | Rest | Server, values: flags.FlagValues) -> None:
     scores = model.score(values.prompt)
     for word, known, nll in zip(*scores, strict=True):
         print(f"{nll:8.4f}  {terminal.line(word)}{'' if known else '  (unknown)'}")
@@ -177,7 +141,6 @@ def _warn(count: int, total: str = "the") -> None:
 
 
 _MODES = {"generate": _generate, "next": _next, "score": _score}
-
 
 parse_flags = command.parse
 

@@ -86,16 +86,6 @@ def _define_runs() -> None:
     flags.DEFINE_integer("threads", 1, "Threads of a process.", 1, 1024)
 
 
-def main(argv: list[str]) -> int:
-    """Makes or goes on with a comparison; returns the exit status."""
-    return command.exit_status(argv, _compare)
-
-
-def parse_flags(argv: list[str]) -> list[str]:
-    """Parses the command line; exits with one line if it is not valid."""
-    return command.parse(argv, _check_flags)
-
-
 def _check_flags() -> None:
     command.require("tasks", "output")
     comparison.check_names("--tasks", FLAGS.tasks, list(registry.TASKS))
@@ -168,6 +158,8 @@ def _given() -> dict:
         given[place] = config
     return given
 
+
+main, parse_flags = command.program(_compare, _check_flags)
 
 if __name__ == "__main__":
     define_flags()

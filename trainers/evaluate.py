@@ -54,16 +54,6 @@ _DYNAMIC = ("dynamic_rate", "dynamic_decay")
 _CACHE = ("cache_size", "cache_theta", "cache_lambda")
 
 
-def main(argv: list[str]) -> int:
-    """Measures and prints; returns the exit status."""
-    return command.exit_status(argv, _evaluate)
-
-
-def parse_flags(argv: list[str]) -> list[str]:
-    """Parses the command line; exits with one line if it is not valid."""
-    return run_flags.parse(argv, _check_flags)
-
-
 def _check_flags() -> None:
     run_flags.check_named()
     check_language_flags()
@@ -121,6 +111,8 @@ def _from_flags(make: Callable[..., _Made], names: Sequence[str]) -> _Made | Non
         raise ValueError(f"--{together} go together; missing: --{lacking}")
     return make(*(FLAGS[name].value for name in names))
 
+
+main, parse_flags = command.program(_evaluate, _check_flags, parser=run_flags.parse)
 
 if __name__ == "__main__":
     command.start(main, parse_flags, computes=True)

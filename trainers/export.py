@@ -28,9 +28,6 @@ from trainers.training.workdir import NotKeptError, check_output
 
 FLAGS = flags.FLAGS
 
-_Export = Callable[[epath.Path, run_folders.ExportOptions], str]
-"""Exports a run's best model; returns the version's folder."""
-
 flags.adopt_module_key_flags(run_flags)
 flags.DEFINE_string("output", None, "The folder of the served model.")
 flags.DEFINE_enum(
@@ -39,16 +36,6 @@ flags.DEFINE_enum(
 flags.DEFINE_boolean(
     "runtime", True, "Write the form that runs without TensorFlow, too."
 )
-
-
-def main(argv: list[str]) -> int:
-    """Exports the model; returns the exit status."""
-    return command.exit_status(argv, _export)
-
-
-def parse_flags(argv: list[str]) -> list[str]:
-    """Parses the command line; exits with one line if it is not valid."""
-    return run_flags.parse(argv, _check_flags)
 
 
 def _check_flags() -> None:
@@ -73,9 +60,14 @@ def _export() -> None:
             versions.check_folder(folder)
         files.check_folder("output", output)
         check_output(os.path.expanduser(FLAGS.output))
-        export = _exporter(path)
+        task = registry.get(run_folders.load_config(path).task)
+        if not task.has_part("exporting"):
+            raise ValueError(
+                f"only runs of {', '.join(registry.with_part('exporting'))} are exported. "
+                f"Received: a run of {task.name}, in {path}"
+            )
         try:
-            version = _written(export, path, folder)
+            version = _written(task.part("exporting").export, path, folder)
         except versions.NotWrittenError as error:
             raise NotKeptError(str(error)) from error
         if stores.is_store(output):
@@ -83,7 +75,7 @@ def _export() -> None:
     print(f"exported to {version}; assets.extra/model_card.md there describes it")
 
 
-def _written(export: _Export, path: epath.Path, folder: str) -> str:
+def _written(export: Callable[..., str], path: epath.Path, folder: str) -> str:
     """Writes a version; says so where it has no form that runs without TensorFlow."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "the model has no form")  # the library's own
@@ -97,17 +89,6 @@ def _written(export: _Export, path: epath.Path, folder: str) -> str:
     if FLAGS.runtime and refused:
         print(f"note: {terminal.line(refused)}", file=sys.stderr, flush=True)
     return version
-
-
-def _exporter(path: epath.Path) -> _Export:
-    """Returns what exports a run."""
-    task = registry.get(run_folders.load_config(path).task)
-    if not task.has_part("exporting"):
-        raise ValueError(
-            f"only runs of {', '.join(registry.with_part('exporting'))} are exported. Received: a "
-            f"run of {task.name}, in {path}"
-        )
-    return task.part("exporting").export
 
 
 @contextlib.contextmanager
@@ -136,6 +117,8 @@ def _sent(written: str, output: epath.Path) -> str:
         raise NotKeptError(f"{version} is not written whole: {error}") from error
     return os.fspath(version)
 
+
+main, parse_flags = command.program(_export, _check_flags, parser=run_flags.parse)
 
 if __name__ == "__main__":
     command.start(main, parse_flags, computes=True)

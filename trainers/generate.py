@@ -54,16 +54,6 @@ PART = "writing"
 _TASKS = tuple(registry.with_part(PART))
 
 
-def main(argv: list[str]) -> int:
-    """Writes a text to stdout; returns the exit status."""
-    return command.exit_status(argv, _generate)
-
-
-def parse_flags(argv: list[str]) -> list[str]:
-    """Parses the command line; exits with one line if it is not valid."""
-    return run_flags.parse(argv, _check_flags, _TASKS)
-
-
 def _check_flags() -> None:
     run_flags.check_named(_TASKS)
     check_language_flags()
@@ -108,6 +98,8 @@ def _wrapped(text: str) -> str:
     )
     return "\n".join(map(wrapper.fill, terminal.text(text).split("\n")))
 
+
+main, parse_flags = command.program(_generate, _check_flags, _TASKS, run_flags.parse)
 
 if __name__ == "__main__":
     command.start(main, parse_flags, computes=True)

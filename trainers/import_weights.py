@@ -20,7 +20,7 @@ from etils import epath
 from ml_collections.config_flags import get_override_values
 
 from trainers.authors import released
-from trainers.cli import command, config_flags, run_flags, task_flags
+from trainers.cli import command, config_flags, run_flags
 from trainers.data import files
 from trainers.data.stores import to_path
 from trainers.data.text import sha256
@@ -37,6 +37,7 @@ from trainers.training.workdir import (
 
 FLAGS = flags.FLAGS
 _BEST = f"checkpoints/{checkpoints.BEST}"
+_TASKS = registry.with_part("authors")  # those that the authors have networks of
 # What an import that was killed may have left, with the temporary files of the same names.
 _OURS = re.compile(
     r"lock|checkpoints|\.?((config|imported|corpus|data)\.json|vocabulary\.txt|best\.npz)(\.part)?"
@@ -69,11 +70,11 @@ def parse_flags(argv: list[str]) -> list[str]:
     # Put the preset first, since the last one counts. Tasks of our own have no such preset.
     theirs = not _is_other(config_flags.last_value(argv, "task"))
     preset = ["--preset=released"] if theirs else []
-    return command.parse([argv[0], *preset, *argv[1:]], _check_flags, _theirs())
+    return command.parse([argv[0], *preset, *argv[1:]], _check_flags, _TASKS)
 
 
 def _check_flags() -> None:
-    task_flags.require(FLAGS.task, _theirs())
+    config_flags.require(FLAGS.task, _TASKS)
     command.require("checkpoint", "workdir")
     if _is_other(FLAGS.task):
         raise ValueError(
@@ -86,14 +87,9 @@ def _check_flags() -> None:
         )
 
 
-def _theirs() -> list[str]:
-    """Returns the tasks that the authors have networks of."""
-    return registry.with_part("authors")
-
-
 def _is_other(task: str | None) -> bool:
     """Returns whether the authors have no network of a task."""
-    return task in {*registry.EVERY} - {*_theirs()}
+    return task in {*registry.EVERY} - {*_TASKS}
 
 
 def _import() -> None:

@@ -19,7 +19,7 @@ import re
 from absl import flags
 from etils import epath
 
-from trainers.cli import command, config_file, run_flags, task_flags
+from trainers.cli import command, config_file, config_flags, run_flags
 from trainers.data import files, names
 from trainers.studies import budget, study
 from trainers.tasks import registry, schema
@@ -52,18 +52,8 @@ flags.DEFINE_integer(
 flags.DEFINE_integer("threads", 1, "Threads of a process.", 1, 1024)
 
 
-def main(argv: list[str]) -> int:
-    """Makes or goes on with a study; returns the exit status."""
-    return command.exit_status(argv, _tune)
-
-
-def parse_flags(argv: list[str]) -> list[str]:
-    """Parses the command line; exits with one line if it is not valid."""
-    return command.parse(argv, lambda: _check_flags(argv))
-
-
-def _check_flags(argv: list[str]) -> None:
-    task_flags.require(FLAGS.task, registry.TASKS)
+def _check_flags() -> None:
+    config_flags.require(FLAGS.task, registry.TASKS)
     command.require("study")
     if FLAGS.workdir:
         raise ValueError("--workdir has no use here: --study is the folder of all runs")
@@ -102,6 +92,8 @@ def _fixed() -> tuple[str, ...]:
     ]
     return tuple(name.removeprefix("config.") for name in given)
 
+
+main, parse_flags = command.program(_tune, _check_flags)
 
 if __name__ == "__main__":
     command.start(main, parse_flags, computes=True)

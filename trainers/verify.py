@@ -25,10 +25,11 @@ from ml_collections import ConfigDict
 from trainers.authors import released
 from trainers.authors.beside import InTraining
 from trainers.authors.released import Arrays
-from trainers.cli import command, run_flags, task_flags
+from trainers.cli import command, config_flags, run_flags
 from trainers.tasks import registry, schema
 
 FLAGS = flags.FLAGS
+_TASKS = registry.with_part("authors")  # that the authors' code has too
 TOLERANCE = 1e-9  # relative to a tensor's largest value; float64 has 2e-16
 # The fields of `config.model` that their code has too, or that change nothing in a trellis network.
 # All others, those of a later release too, must have their defaults.
@@ -192,32 +193,17 @@ def summary(rows: Sequence[Difference]) -> str:
     )
 
 
-def main(argv: list[str]) -> int:
-    """Compares, and prints; returns the exit status."""
-    return command.exit_status(argv, _verify)
-
-
-def parse_flags(argv: list[str]) -> list[str]:
-    """Parses the command line; exits with one line if it is not valid."""
-    return command.parse(argv, _check_flags, _known())
-
-
 def _check_flags() -> None:
-    task_flags.require(FLAGS.task, _known())
+    config_flags.require(FLAGS.task, _TASKS)
     command.require("reference_dir")
-    if FLAGS.task not in _known():
+    if FLAGS.task not in _TASKS:
         raise ValueError(
-            f"--task must be one of {', '.join(_known())}. Received: --task={FLAGS.task}"
+            f"--task must be one of {', '.join(_TASKS)}. Received: --task={FLAGS.task}"
         )
     if FLAGS.workdir is not None:
         raise ValueError(
             f"--workdir has no use here. Received: --workdir={FLAGS.workdir}"
         )
-
-
-def _known() -> list[str]:
-    """Returns the tasks that the authors' code has too."""
-    return registry.with_part("authors")
 
 
 def _part(config: ConfigDict) -> Any:
@@ -238,6 +224,8 @@ def _verify() -> int:
     diverges = any(difference.diverges for difference in rows)
     return command.Status.DIFFERENT if diverges else command.Status.DONE
 
+
+main, parse_flags = command.program(_verify, _check_flags, _TASKS)
 
 if __name__ == "__main__":
     command.start(main, parse_flags, computes=True)

@@ -22,7 +22,7 @@ from matplotlib import figure
 
 from benchmarks.faults import processes
 from keras_trellis.export import saving
-from keras_trellis.export.companions import Companions
+from keras_trellis.export.saving import Companions
 from keras_trellis.export.weights import Weights
 from trainers.authors import torch_files
 from trainers.data import files
@@ -38,7 +38,7 @@ from trainers.studies import budget, comparison, search, streaming
 from trainers.synthetic import experiment as synthetic_runs
 from trainers.tasks import config as configs
 from trainers.tasks import registry, run_folders
-from trainers.training import checkpoints, examples
+from trainers.training import checkpoints, experiment
 
 UNITS = 128  # so that the weights alone are more than the 4 KiB that a full disk may still take
 OVERRIDES = {
@@ -195,7 +195,7 @@ def install() -> None:
     exporting.export = export  # type: ignore[attr-defined]
     sys.modules[exporting.__name__] = exporting
     drawing_runs.DrawingExperiment.build = lambda self: Painter(self._config.seed)
-    examples.ShuffledExamples.dataset = _batches
+    experiment.ShuffledExamples.dataset = _batches
     MetaTraining.dataset = _numbers
     evaluation.settings = lambda config: _settings(config)[:1]
     evaluation.RATES = evaluation.RATES[:2]

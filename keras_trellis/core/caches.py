@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import keras
 from keras import ops
@@ -13,7 +13,7 @@ from keras_trellis.core import masks
 from keras_trellis.core.convolution import pad_left, repeated, time_steps, where, zeros
 from keras_trellis.core.masks import Packing
 from keras_trellis.core.network import Network
-from keras_trellis.types import Cache, State, Tensor
+from keras_trellis.types import Cache, Number, State, Tensor
 
 
 def order(network: Network) -> list[int]:
@@ -133,3 +133,30 @@ def named(name: str, nest: Any) -> dict[str, Tensor]:
     for key, part in parts:
         tensors |= named(f"{name}_{key}", part)
     return tensors
+
+
+class Layout(NamedTuple):
+    """Which tensors of a cache have which names.
+
+    Attributes:
+        nest: the cache of one row, of tensors or of their shapes.
+        names: the name of each, in the order of `keras.tree.flatten`; None: it is left out.
+    """
+
+    nest: Any
+    names: Sequence[str | None]
+
+    def flatten(self, cache: Any) -> dict[str, Tensor]:
+        """Returns the tensors of such a cache by name."""
+        pairs = zip(self.names, keras.tree.flatten(cache), strict=True)
+        return {name: tensor for name, tensor in pairs if name is not None}
+
+    def pack(self, tensors: Mapping[str, Tensor], rows: Number) -> Any:
+        """Returns the cache of the tensors with its names; those left out are zeros."""
+        leaves = []
+        for name, spec in zip(self.names, keras.tree.flatten(self.nest), strict=True):
+            if name is None:
+                leaves.append(ops.zeros([rows, *spec.shape[1:]], spec.dtype))
+            else:
+                leaves.append(tensors[name])
+        return keras.tree.pack_sequence_as(self.nest, leaves)

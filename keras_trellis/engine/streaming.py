@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+import itertools
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import tensorflow as tf
 
 from keras_trellis.backend.tensorflow import with_static_shape
-from keras_trellis.core import masks
-from keras_trellis.core.caches import finish_chunk
+from keras_trellis.core import caches, masks, streamed
 from keras_trellis.core.convolution import pad_left, time_steps
+from keras_trellis.core.lines import Line
 from keras_trellis.core.masks import Packing
 from keras_trellis.core.network import Network, Weights
-from keras_trellis.engine import convolution, single_step
+from keras_trellis.engine import convolution
 from keras_trellis.engine.convolution import Addends
 from keras_trellis.engine.depth_loop import Advance, ascend
 from keras_trellis.engine.level import HiddenKernel, Reach, hidden_kernel, level
@@ -75,7 +76,7 @@ def run(
     plan = masks.packing(mask)
     sequences = masks.pack(sequences, plan)
     if sequences.shape[1] == 1:
-        state, levels_after = single_step.run(network, weights, sequences, cache, plan)
+        state, levels_after = _single_step(network, weights, sequences, cache, plan)
     else:
         advance, carry = begin(
             network, weights, sequences, cache, plan, training=training
@@ -85,7 +86,9 @@ def run(
         )
         state, levels_after = carry.state, carry.levels_after
     last = masks.last_valid(state, plan, cache.state)
-    return finish_chunk(network, sequences, cache, plan, state[0], last, levels_after)
+    return caches.finish_chunk(
+        network, sequences, cache, plan, state[0], last, levels_after
+    )
 
 
 def begin(
@@ -195,3 +198,96 @@ def _joined(arrays: Sequence[tf.TensorArray]) -> Tensor:
         shape = [tf.shape(piece)[0], -1, piece.shape[-1]]
         pieces.append(tf.reshape(piece, shape))
     return tf.concat(pieces, axis=1)
+
+
+# A single step
+
+
+def _single_step(
+    network: Network,
+    weights: Weights,
+    step: Tensor,
+    cache: Cache,
+    plan: Packing | None,
+) -> tuple[State, State]:
+    """Runs all levels on a single step.
+
+    Args:
+        network: the network's shape.
+        weights: its weights.
+        step: `[B, 1, p]`.
+        cache: the past.
+        plan: the packing of the step; None where it is valid.
+
+    Returns:
+        the top state, each `[B, 1, units]`, and `levels` of the next cache.
+    """
+    # A cache has a past below level 0 too: its first entries may be an initial state.
+    table = streamed.lines(network, step.shape[-1], step.dtype.name, history=True)
+    past = _read(network, cache, table)
+    state, pushed = streamed.advance(network, weights, step, past, table)
+    levels = []
+    for number, tensor in enumerate(cache.levels):
+        steps = tf.concat([pushed[name] for name in _ends(network, number)], axis=1)
+        levels.append(_push(tensor, steps, network, number, plan))
+    return state, tuple(levels)
+
+
+def _read(
+    network: Network, cache: Cache, table: Mapping[str, Line]
+) -> dict[str, Tensor]:
+    """Returns the entries of all lines, those of a tensor of the cache by one reading."""
+    by_tensor = [{"inputs": network.input_width}]
+    by_tensor += [_ends(network, number) for number in range(len(cache.levels))]
+    past: dict[str, Tensor] = {}
+    # In a tensor of the cache all lines stand end to end: an entry so many steps before the present
+    # one stands so many before the end of its line.
+    for tensor, ends in zip((cache.inputs, *cache.levels), by_tensor, strict=True):
+        places = {
+            name: [end - place for place in table[name].places(1)]
+            for name, end in ends.items()
+            if name in table
+        }
+        if places:
+            read = tf.gather(tensor, [*itertools.chain(*places.values())], axis=1)
+            parts = tf.split(read, [*map(len, places.values())], axis=1)
+            past |= zip(places, parts, strict=True)
+    return past
+
+
+def _ends(network: Network, state: int) -> dict[str, int]:
+    """Returns for the lines of a tensor of the state where their steps end in the cache's."""
+    return {
+        streamed.names(network, level)[state]: end
+        for level, end in enumerate(caches.ends(network, state))
+    }
+
+
+def _push(
+    levels: Tensor, steps: Tensor, network: Network, state: int, plan: Packing | None
+) -> Tensor:
+    """Puts one more step at the end of what each level keeps, and drops the oldest.
+
+    Args:
+        levels: `[B, S, units]`, an entry of `Cache.levels`.
+        steps: `[B, L, units]`, a step for each level, from the lowest up.
+        network: the network's shape.
+        state: which entry it is.
+        plan: the packing of the step; None where it is valid.
+
+    Returns:
+        `[B, S, units]`.
+    """
+    places: list[int] = []
+    begin = 0
+    for number in caches.order(network):
+        end = begin + network.width(number, state)
+        places += range(begin + 1, end)
+        # The new steps stand behind all that is kept, from the lowest level up.
+        places.append(network.cached_steps[state] + number)
+        begin = end
+    pushed = tf.gather(pad_left(levels, steps), places, axis=1)
+    if plan is None:
+        return pushed
+    # A masked step leaves its row as it was.
+    return tf.where(tf.expand_dims(plan.valid, -1), pushed, levels)

@@ -34,9 +34,9 @@ import tensorflow as tf  # noqa: E402
 from keras_trellis.export import lowering, saving, versions  # noqa: E402
 from keras_trellis.export.cards import card  # noqa: E402
 from keras_trellis.export.classifier import ClassifierEndpoints  # noqa: E402
-from keras_trellis.export.companions import Companions  # noqa: E402
 from keras_trellis.export.language_model import LanguageModelEndpoints  # noqa: E402
 from keras_trellis.export.pieces import PieceTokenizer  # noqa: E402
+from keras_trellis.export.saving import Companions  # noqa: E402
 from keras_trellis.export.standardizer import Standardizer  # noqa: E402
 from keras_trellis.export.tokenizer import (  # noqa: E402
     Standardize,
@@ -145,7 +145,7 @@ def export_language_model(
             tokenizer = WordTokenizer(vocabulary, Path(folder), standardize, detokenize)
         number = fingerprint(model, vocabulary)
         endpoints = LanguageModelEndpoints(model, tokenizer, weights, number)
-        plain = endpoints.cache.without_fingerprint()
+        plain = endpoints.plain_cache
         beside = Companions(
             kind="language_model",
             fingerprint=number,
@@ -165,8 +165,8 @@ def export_language_model(
             "Bytes of cache a row": f"{endpoints.cache.row_bytes:,}",
             "Weights kept in": precision,
         }
-        stated = {**_LANGUAGE_MODEL, **(facts or {})}
-        describe = _describing("A language model", known, stated, model)
+        known |= {**_LANGUAGE_MODEL, **(facts or {})}
+        describe = functools.partial(card, "A language model", known, model)
         parts = {"tokenizer": tokenizer}
         signatures = endpoints.signatures()
         return saving.save(signatures, weights, parts, path, describe, beside)
@@ -243,27 +243,9 @@ def export_classifier(
     )
 
     known = {"Classes": ", ".join(labels), "Weights kept in": precision}
-    stated = {**_CLASSIFIER, **(facts or {})}
-    describe = _describing("A classifier of sequences", known, stated, model)
+    known |= {**_CLASSIFIER, **(facts or {})}
+    describe = functools.partial(card, "A classifier of sequences", known, model)
     return saving.save(endpoints.signatures(), weights, {}, path, describe, beside)
-
-
-def _describing(
-    title: str, known: Mapping[str, Any], stated: Mapping[str, Any], model: keras.Model
-) -> Callable[[Mapping[str, Any], Mapping[str, str]], str]:
-    """Returns what writes a model card, of the traced signatures and of what was written.
-
-    Args:
-        title: the heading.
-        known: the first facts.
-        stated: those that come after what was written, and replace others of their names.
-        model: the model.
-    """
-
-    def describe(functions: Mapping[str, Any], written: Mapping[str, str]) -> str:
-        return card(title, {**known, **written, **stated}, model, functions)
-
-    return describe
 
 
 def _checked_path(path: str | os.PathLike[str], runtime: bool) -> str:

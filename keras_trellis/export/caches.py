@@ -9,9 +9,9 @@ from typing import Any, TypeAlias
 import numpy as np
 import tensorflow as tf
 
-from keras_trellis.core.caches import named
-from keras_trellis.export.checks import Check, Tensors, all_checked, moderate
-from keras_trellis.formats.checks import MODERATE
+from keras_trellis.core.caches import Layout, named
+from keras_trellis.export.checks import Check, Tensors, all_checked
+from keras_trellis.formats.checks import MODERATE, moderate
 from keras_trellis.formats.limits import MOST_STEPS
 from keras_trellis.formats.names import FINGERPRINT, STEPS
 
@@ -45,25 +45,23 @@ class CacheFormat:
         fingerprint: int | None = None,
     ) -> None:
         self._example = example
-        self._left_out = left_out
+        names = [
+            None if name in left_out or not math.prod(value.shape[1:]) else name
+            for name, value in named("cache", example).items()
+        ]
+        self._layout = Layout(example, names)
         self._fingerprint = fingerprint
-        self.specs = {}
-        tensors = self._named(example, tf.zeros([1], tf.int32))
-        for name, value in tensors.items():
-            sizes = value.shape[1:]
-            if math.prod(sizes) and name not in left_out:
-                self.specs[name] = tf.TensorSpec([None, *sizes], value.dtype, name)
-
-    def without_fingerprint(self) -> CacheFormat:
-        """Returns the format of the same tensors but for the fingerprint."""
-        return CacheFormat(self._example, left_out=self._left_out)
+        self._first = self._named(example, tf.zeros([1], tf.int32))
+        self.specs = {
+            name: tf.TensorSpec([None, *value.shape[1:]], value.dtype, name)
+            for name, value in self._first.items()
+        }
 
     def described(self) -> dict[str, dict[str, Any]]:
         """Returns the dtype, the sizes of a row and the first values of each tensor, for JSON."""
-        first = self.flatten(self._example, tf.zeros([1], tf.int32))
         tensors = {}
         for name, spec in self.specs.items():
-            values = first[name].numpy()[0]
+            values = self._first[name].numpy()[0]
             tensors[name] = {"dtype": spec.dtype.name, "sizes": list(spec.shape[1:])}
             if values.any():  # a cell may begin with something else
                 tensors[name]["first"] = values.tolist()
@@ -82,11 +80,11 @@ class CacheFormat:
             cache: the cache.
             steps: `[B]`, the tokens read so far.
         """
-        all_tensors = self._named(cache, steps)
-        tensors = {}
-        for name, spec in self.specs.items():
-            tensors[name] = tf.ensure_shape(all_tensors[name], spec.shape)
-        return tensors
+        tensors = self._named(cache, steps)
+        return {
+            name: tf.ensure_shape(tensors[name], spec.shape)
+            for name, spec in self.specs.items()
+        }
 
     def checked(self, tensors: Tensors) -> Tensors:
         """Returns the tensors of the cache in a request.
@@ -100,18 +98,11 @@ class CacheFormat:
 
     def unflatten(self, tensors: Tensors) -> tuple[Any, tf.Tensor]:
         """Returns the cache of its tensors, and the number of tokens read so far."""
-        given = {name: tensors[name] for name in self.specs}
-        steps = given[STEPS]
-        batch = tf.shape(steps)[0]
-        leaves = []
-        for name, example in named("cache", self._example).items():
-            if name not in given:
-                given[name] = tf.zeros([batch, *example.shape[1:]], example.dtype)
-            leaves.append(given[name])
-        return tf.nest.pack_sequence_as(self._example, leaves), steps
+        steps = tensors[STEPS]
+        return self._layout.pack(tensors, tf.shape(steps)[0]), steps
 
     def _named(self, cache: Any, steps: tf.Tensor) -> Tensors:
-        tensors = named("cache", cache)
+        tensors = self._layout.flatten(cache)
         tensors.setdefault(STEPS, steps)
         if self._fingerprint is not None:
             own = tf.constant(self._fingerprint, tf.int64)
@@ -143,38 +134,35 @@ def unread(advances: Iterable[Advance], cache: Any) -> frozenset[str]:
         cache: a cache of one row, after some steps.
     """
     tensors = named("cache", cache)
-    candidates = [name for name, value in tensors.items() if value.dtype.is_floating]
-    plain = [_outcome(advance, tensors, cache) for advance in advances]
+    plain = [_outcome(advance, cache, tensors) for advance in advances]
 
     def reaches_nothing(name: str) -> bool:
-        for value in _others(tensors[name]):
+        changed = set()
+        for values in _others(tensors[name]):
+            changed_tensors = tensors | {name: values}
             for advance, before in zip(advances, plain, strict=True):
-                after = _outcome(advance, tensors | {name: value}, cache)
-                changed = [
-                    other
-                    for other, values in before.items()
-                    if not np.array_equal(values, after[other])
-                ]
-                if set(changed) - {name}:
-                    return False
-        return True
+                after = _outcome(advance, cache, changed_tensors)
+                for other, expected in before.items():
+                    if not np.array_equal(expected, after[other]):
+                        changed.add(other)
+        return changed <= {name}
 
-    return frozenset(filter(reaches_nothing, candidates))
-
-
-def _others(value: tf.Tensor) -> Iterable[tf.Tensor]:
-    """Yields what stands in the place of a tensor: NaN, then random numbers of two sizes."""
-    random = np.random.default_rng(0)
-    shape = value.shape
-    for numbers in (np.full(shape, np.nan), random.normal(size=shape)):
-        yield tf.constant(numbers, value.dtype)
-    yield tf.constant(30 * random.normal(size=shape), value.dtype)
+    return frozenset(
+        name
+        for name, value in tensors.items()
+        if value.dtype.is_floating and reaches_nothing(name)
+    )
 
 
-def _outcome(
-    advance: Advance, tensors: Tensors, structure: Any
-) -> dict[str, np.ndarray]:
-    leaves = [tensors[name] for name in named("cache", structure)]
-    outputs, after = advance(tf.nest.pack_sequence_as(structure, leaves))
+def _others(value: tf.Tensor) -> list[tf.Tensor]:
+    """Returns what stands in the place of a tensor: NaN, and random numbers of two sizes."""
+    noise = np.random.default_rng(0).normal(size=value.shape)
+    return [
+        tf.constant(each, value.dtype) for each in (noise * np.nan, noise, 30 * noise)
+    ]
+
+
+def _outcome(advance: Advance, nest: Any, tensors: Tensors) -> dict[str, np.ndarray]:
+    outputs, after = advance(tf.nest.pack_sequence_as(nest, list(tensors.values())))
     results = {"outputs": outputs, **named("cache", after)}
     return {name: np.asarray(value) for name, value in results.items()}

@@ -66,20 +66,23 @@ def card(
     facts: Mapping[str, Any],
     model: keras.Model,
     functions: Mapping[str, tf.types.experimental.ConcreteFunction],
+    written: Mapping[str, str],
 ) -> str:
     """Returns a model card in Markdown: a table of facts, a row each, then one for each signature.
 
     Args:
         title: the heading.
-        facts: rows of the table, by name; they replace the rows that every model has.
+        facts: rows of the table, by name; they replace all others of their names.
         model: the model.
         functions: the traced signatures.
+        written: rows of what was written.
     """
     facts = {
         "Parameters": f"{model.count_params():,}",
         **_layer_facts(model.trellis),
         "Trained on": NOT_STATED,
         "Licence of the data": NOT_STATED,
+        **written,
         **facts,
         "Written by": f"keras_trellis {__version__} with "
         f"TensorFlow {tf.__version__}, Keras {keras.__version__}",

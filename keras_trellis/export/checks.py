@@ -7,7 +7,7 @@ from typing import NamedTuple, TypeAlias
 
 import tensorflow as tf
 
-from keras_trellis.formats.checks import MODERATE
+from keras_trellis.formats.checks import MODERATE, moderate
 
 Tensors: TypeAlias = dict[str, tf.Tensor]
 """The inputs or the outputs of a signature by name."""
@@ -98,11 +98,6 @@ def sequences_and_mask(
     mask = tf.sequence_mask(lengths, time)
     right = moderate(sequences) | ~mask[..., None]
     return checked("sequences", sequences, right, MODERATE), mask
-
-
-def moderate(values: tf.Tensor) -> tf.Tensor:
-    """Returns where numbers are `MODERATE`: those that a model makes finite numbers of."""
-    return tf.abs(values) < 1e18  # false for NaN
 
 
 def same_batch(inputs: Tensors) -> Tensors:

@@ -9,11 +9,10 @@ import tensorflow as tf
 from keras_trellis.export.checks import (
     Tensors,
     checked,
-    moderate,
     sequences_and_mask,
 )
 from keras_trellis.export.saving import Signature
-from keras_trellis.formats.checks import MODERATE
+from keras_trellis.formats.checks import MODERATE, moderate
 from keras_trellis.models.classifier import TrellisClassifier
 
 _TOP = 5

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 
 from keras_trellis.core.convolution import swapped
-from keras_trellis.export import stops
+from keras_trellis.export.checks import Tensors
 from keras_trellis.export.tokenizer import Tokenizer, readable
 from keras_trellis.formats.sampling import Sampling
 from keras_trellis.models import generation
@@ -34,28 +34,70 @@ class Settings(NamedTuple):
     alternatives: tf.Tensor
 
 
-class Continuation(NamedTuple):
-    """What rows are continued by; after a row's end stand -1 and, of numbers, 0.
+class Text(NamedTuple):
+    """What is known of the text of each row while it is written, in bytes of UTF-8.
 
     Attributes:
-        ids: `[B, N]`.
-        lengths: `[B]`.
-        log_probs: `[B, N]`, of the ids.
-        likeliest: `[B, N, K]`, the most probable ids in the place of each.
-        likeliest_log_probs: `[B, N, K]`.
-        stopped: bool `[B]`, whether a row ended by a stop.
-        text: `[B]`, up to where a stop string begins.
-        cache: which has read all of the ids but the last.
+        tail: its end, as long as a stop string can begin in it, string `[B]`.
+        length: how long it is.
+        end: where a stop string begins in it, which ends it; -1: none does.
     """
 
-    ids: tf.Tensor
-    lengths: tf.Tensor
-    log_probs: tf.Tensor
-    likeliest: tf.Tensor
-    likeliest_log_probs: tf.Tensor
-    stopped: tf.Tensor
-    text: tf.Tensor
-    cache: Any
+    tail: tf.Tensor
+    length: tf.Tensor
+    end: tf.Tensor
+
+
+def begun_text(rows: tf.Tensor) -> Text:
+    """Returns empty texts."""
+    return Text(
+        tail=tf.fill([rows], ""),
+        length=tf.zeros([rows], tf.int32),
+        end=tf.fill([rows], -1),
+    )
+
+
+def extended(text: Text, pieces: tf.Tensor, stops: tf.Tensor) -> Text:
+    """Writes a piece `[B]` to each text.
+
+    Args:
+        text: the texts.
+        pieces: what to write.
+        stops: the stop strings, `[B, S]`; empty ones stop nothing.
+    """
+    window = tf.strings.join([text.tail, pieces])
+    start = text.length - tf.strings.length(text.tail)
+    place = find_stop(window, stops)
+    longest = tf.maximum(tf.reduce_max(tf.strings.length(stops)), 1) - 1
+    cut = tf.maximum(tf.strings.length(window) - longest, 0)
+    return Text(
+        tail=tf.strings.substr(window, cut, tf.fill(tf.shape(cut), longest)),
+        length=text.length + tf.strings.length(pieces),
+        end=tf.where(place >= 0, start + place, -1),
+    )
+
+
+def find_stop(texts: tf.Tensor, stops: tf.Tensor) -> tf.Tensor:
+    """Returns where in each text `[B]` the first of its stop strings `[B, S]` begins, in bytes.
+
+    -1: none of them does.
+    """
+    sizes = tf.strings.length(texts)
+    stop_sizes = tf.strings.length(stops)
+    width = tf.maximum(tf.reduce_max(sizes), 1)
+    longest = tf.maximum(tf.reduce_max(stop_sizes), 1)
+    characters = tf.io.decode_raw(texts, tf.uint8, fixed_length=width)
+    wanted = tf.io.decode_raw(stops, tf.uint8, fixed_length=longest)
+    places = tf.range(width)
+    offsets = tf.range(longest)
+    padded = tf.pad(characters, [[0, 0], [0, longest]])
+    frames = tf.gather(padded, places[:, None] + offsets, axis=1)
+    same = frames[:, None] == wanted[:, :, None]
+    same |= offsets >= stop_sizes[:, :, None, None]
+    fits = places + stop_sizes[:, :, None] <= sizes[:, None, None]
+    matches = tf.reduce_all(same, axis=-1) & fits & (stop_sizes > 0)[:, :, None]
+    first = tf.reduce_min(tf.where(matches, places, width), axis=[1, 2])
+    return tf.where(first < width, first, -1)
 
 
 class _Rows(NamedTuple):
@@ -67,14 +109,14 @@ class _Rows(NamedTuple):
         lengths: how many tokens each row has.
         stopped: which rows ended by a stop.
         text: the texts; they stay empty if there are no stop strings.
-        written: for each token what `Continuation` has of it.
+        written: of each token, its id and log-probability, the likeliest and theirs.
     """
 
     token: tf.Tensor
     alive: tf.Tensor
     lengths: tf.Tensor
     stopped: tf.Tensor
-    text: stops.Text
+    text: Text
     written: tuple[tf.TensorArray, ...]
 
 
@@ -87,7 +129,7 @@ def continued(
     *,
     last: tf.Tensor,
     first: tf.Tensor,
-) -> Continuation:
+) -> tuple[Tensors, Any]:
     """Draws tokens for each row until it ends, and feeds each one back.
 
     Args:
@@ -99,6 +141,10 @@ def continued(
         last: the token before the first one, `[B]`.
         first: the number of each row's first draw, `[B]`: its position in the row, so that two
             calls draw what one long call does.
+
+    Returns:
+        the outputs of `generate`: after a row's end stand -1 and, of numbers, 0; and the cache,
+        which has read all of the ids but the last.
     """
     addends = generation.penalties(settings.forbidden_ids, log_probs)
     count = tf.maximum(tf.reduce_max(settings.alternatives), 0)
@@ -110,7 +156,7 @@ def continued(
         pieces = tokenizer.decode(rows.token, tf.where(rows.alive, token, -1)[:, None])
         text = tf.cond(
             has_stops,
-            lambda: stops.extend(rows.text, pieces, settings.stop),
+            lambda: extended(rows.text, pieces, settings.stop),
             lambda: rows.text,
         )
         # The text of a row that has ended stays; where its stop string began is known.
@@ -139,10 +185,16 @@ def continued(
     ids, own, likeliest, best = (swapped(array.stack()) for array in rows.written)
     text = tokenizer.decode(last, ids)
     ends = tf.where(rows.text.end >= 0, rows.text.end, tf.int32.max)
-    text = readable(tf.strings.substr(text, tf.zeros_like(ends), ends))
-    return Continuation(
-        ids, rows.lengths, own, likeliest, best, rows.stopped, text, cache
-    )
+    answer = {
+        "ids": ids,
+        "lengths": rows.lengths,
+        "log_probs": own,
+        "likeliest_ids": likeliest,
+        "likeliest_log_probs": best,
+        "stopped": rows.stopped,
+        "text": readable(tf.strings.substr(text, tf.zeros_like(ends), ends)),
+    }
+    return answer, cache
 
 
 def draw(scores: tf.Tensor, how: Sampling, numbers: tf.Tensor) -> tf.Tensor:
@@ -190,7 +242,7 @@ def _begun(last: tf.Tensor) -> _Rows:
         alive=alive,
         lengths=tf.zeros_like(last),
         stopped=~alive,
-        text=stops.begin(size),
+        text=begun_text(size),
         written=(
             array(tf.int32),
             array(tf.float32),
@@ -207,7 +259,7 @@ def _at_token(
     settings: Settings,
     alive: tf.Tensor,
 ) -> tuple[tf.Tensor, ...]:
-    """Returns what `Continuation` has of a token, for rows that were alive before it."""
+    """Returns what `_Rows.written` has of a token, for rows that were alive before it."""
     own = tf.gather(log_probs, token[:, None], batch_dims=1)[:, 0]
     best, likeliest = tf.math.top_k(log_probs, count)
     asked = alive[:, None] & (tf.range(count) < settings.alternatives[:, None])

@@ -8,7 +8,7 @@ import tensorflow as tf
 from keras_trellis.export.caches import CacheFormat, unread
 from keras_trellis.export.checks import Tensors
 from keras_trellis.export.continuation import continued
-from keras_trellis.export.reading import Comparisons, Reader, total, valid
+from keras_trellis.export.reading import Reader, total, valid
 from keras_trellis.export.requests import UNKNOWN_ID, Vocabulary
 from keras_trellis.export.saving import Signature
 from keras_trellis.export.tokenizer import Tokenizer
@@ -51,6 +51,7 @@ class LanguageModelEndpoints:
 
     Attributes:
         cache: the names and shapes of the cache's tensors.
+        plain_cache: the same without the fingerprint.
     """
 
     def __init__(
@@ -60,8 +61,10 @@ class LanguageModelEndpoints:
         self._vocabulary = Vocabulary(model.vocabulary_size, tokenizer.unknown_id)
         self._reader = Reader(model, weights)
         self._empty = model.get_initial_cache(1)
+        left_out = self._unread()
+        self.plain_cache = CacheFormat(self._empty, left_out=left_out)
         self.cache = CacheFormat(
-            self._empty, left_out=self._unread(), fingerprint=fingerprint
+            self._empty, left_out=left_out, fingerprint=fingerprint
         )
 
     def signatures(self) -> dict[str, Signature]:
@@ -98,12 +101,16 @@ class LanguageModelEndpoints:
             `unknown` `[B]`, the number of them that the vocabulary does not have, which read
             `<unk>`; `next_tokens` and `next_probabilities` `[B, 10]`, the most probable first.
         """
-        encoded, nll, features = self._reader.read_text(self._tokenizer, text)
+        encoded = self._tokenizer.encode(text)
+        begun = self._tokenizer.begun(encoded)
+        compared, features = self._reader.compare(
+            begun, encoded.lengths + 1, tf.constant(0)
+        )
         count = tf.maximum(tf.cast(encoded.lengths, tf.float32), 1)
         probabilities = tf.exp(self._reader.log_probs(features))
         best, ids = tf.math.top_k(probabilities, min(_NEXT, self._vocabulary.size))
         return {
-            "perplexity": tf.exp(total(nll) / count),
+            "perplexity": tf.exp(total(compared["nll"]) / count),
             "unknown": encoded.unknown,
             "next_tokens": self._tokenizer.tokens(ids),
             "next_probabilities": best,
@@ -111,12 +118,9 @@ class LanguageModelEndpoints:
 
     def tokenize(self, text: tf.Tensor) -> Tensors:
         """Returns `ids` `[B, T]` of texts, `lengths` `[B]`, and `unknown` `[B]`, see `describe`."""
-        encoded = self._tokenizer.encode(text)
-        return {
-            "ids": encoded.ids,
-            "lengths": encoded.lengths,
-            "unknown": encoded.unknown,
-        }
+        outputs = self._tokenizer.encode(text)._asdict()
+        del outputs["words"]
+        return outputs
 
     def detokenize(self, ids: tf.Tensor, lengths: tf.Tensor) -> Tensors:
         """Writes ids, which begin a line, as text in print.
@@ -156,16 +160,15 @@ class LanguageModelEndpoints:
         begun = self._tokenizer.begun(encoded)
         asked = self._vocabulary.alternatives(alternatives)
         compared = self._compare(begun, encoded.lengths + 1, asked)
-        nll, ranks, likeliest, best = (values[:, 1:] for values in compared)
+        compared = {name: values[:, 1:] for name, values in compared.items()}
+        likeliest = compared.pop("likeliest_ids")
         tokens = self._tokenizer.tokens(encoded.ids)
         return {
             "tokens": tf.where(valid(encoded.ids, encoded.lengths), tokens, ""),
             "words": encoded.words,
-            "nll": nll,
-            "ranks": ranks,
+            **compared,
             "likeliest_tokens": self._tokenizer.tokens(likeliest),
-            "likeliest_log_probs": best,
-            "total": total(nll),
+            "total": total(compared["nll"]),
             "count": encoded.lengths,
             "unknown": encoded.unknown,
         }
@@ -188,15 +191,9 @@ class LanguageModelEndpoints:
         """
         ids, lengths = self._vocabulary.ids_and_lengths(ids, lengths)
         asked = self._vocabulary.alternatives(alternatives)
-        nll, ranks, likeliest, best = self._compare(ids, lengths, asked)
-        return {
-            "nll": nll,
-            "ranks": ranks,
-            "likeliest_ids": likeliest,
-            "likeliest_log_probs": best,
-            "total": total(nll),
-            "count": tf.maximum(lengths - 1, 0),
-        }
+        compared = self._compare(ids, lengths, asked)
+        count = tf.maximum(lengths - 1, 0)
+        return {**compared, "total": total(compared["nll"]), "count": count}
 
     def prefill(self, ids: tf.Tensor, lengths: tf.Tensor) -> Tensors:
         """Reads prompts in one call.
@@ -269,7 +266,7 @@ class LanguageModelEndpoints:
         before, steps = self.cache.unflatten(self.cache.checked(inputs))
         features, after = self._reader.read(ids, lengths, before)
         steps += lengths
-        answer = continued(
+        answer, after = continued(
             self._reader.step,
             self._reader.log_probs(features),
             after,
@@ -278,30 +275,20 @@ class LanguageModelEndpoints:
             last=tf.gather(ids, lengths - 1, batch_dims=1),
             first=steps,
         )
-        return {
-            "ids": answer.ids,
-            "lengths": answer.lengths,
-            "log_probs": answer.log_probs,
-            "likeliest_ids": answer.likeliest,
-            "likeliest_log_probs": answer.likeliest_log_probs,
-            "stopped": answer.stopped,
-            "text": answer.text,
-            **self.cache.flatten(answer.cache, steps + answer.lengths - 1),
-        }
+        steps += answer["lengths"] - 1
+        return {**answer, **self.cache.flatten(after, steps)}
 
     def _compare(
         self, ids: tf.Tensor, lengths: tf.Tensor, alternatives: tf.Tensor
-    ) -> Comparisons:
+    ) -> Tensors:
         """Compares ids with as many others as each row asks for; -1 and 0 fill the places left."""
         count = tf.maximum(tf.reduce_max(alternatives), 0)
-        empty = self._reader.empty_cache(ids)
-        compared = self._reader.read_and_compare(ids, lengths, empty, count)
-        asked = (compared.ranks > 0)[..., None]
-        asked &= tf.range(count) < alternatives[:, None, None]
-        return compared._replace(
-            likeliest=tf.where(asked, compared.likeliest, -1),
-            log_probs=tf.where(asked, compared.log_probs, 0),
-        )
+        compared, _ = self._reader.compare(ids, lengths, count)
+        asked = tf.range(count) < alternatives[:, None, None]
+        asked &= (compared["ranks"] > 0)[..., None]
+        for name, other in {"likeliest_ids": -1, "likeliest_log_probs": 0}.items():
+            compared[name] = tf.where(asked, compared[name], other)
+        return compared
 
     def _unread(self) -> frozenset[str]:
         """Returns the tensors of a cache that no call reads, which all begin with a valid token."""

@@ -25,7 +25,6 @@ from keras_trellis.export.checks import Tensors
 from keras_trellis.formats import telemetry
 from keras_trellis.formats.limits import CHUNK
 from keras_trellis.formats.names import NEXT
-from keras_trellis.models import passes
 
 
 class LoweringError(Exception):
@@ -75,16 +74,17 @@ def language_model(model: Any, cache: CacheFormat) -> dict[str, Function]:
         cache: its cache in requests, without a fingerprint.
     """
     stream = model.trellis.stream
-    own = _Calls(model, cache, stream)
-    portable = _Calls(model, cache, getattr(model.trellis, "portable_stream", stream))
+    step, chunk = _calls(model, cache, stream)
+    portable = getattr(model.trellis, "portable_stream", stream)
+    portable_step, portable_chunk = _calls(model, cache, portable)
     rows = [3, CHUNK]
     ids = np.arange(3 * CHUNK, dtype=np.int32).reshape(rows) % model.vocabulary_size
     mask = np.arange(CHUNK) < np.array([[CHUNK], [2], [1]])
     empty = cache.flatten(model.get_initial_cache(3), tf.zeros([3], tf.int32))
-    begun = _arrays(own.chunk(ids, mask, **empty))
+    begun = _arrays(chunk(ids, mask, **empty))
     del begun["log_probs"]
     read_on = {"ids": ids, "mask": mask, **begun}
-    answer = _arrays(own.chunk(**_tensors(read_on)))
+    answer = _arrays(chunk(**_tensors(read_on)))
     answer["log_probs"][~mask] = np.nan
     step_on = {"ids": ids[:, 0], **begun}
     token = tf.TensorSpec([None], tf.int32, "ids")
@@ -92,13 +92,13 @@ def language_model(model: Any, cache: CacheFormat) -> dict[str, Function]:
     valid = tf.TensorSpec([None, CHUNK], tf.bool, "mask")
     return {
         "step": Function(
-            portable.step,
+            portable_step,
             {"ids": token, **cache.specs},
             step_on,
-            _arrays(own.step(**_tensors(step_on))),
+            _arrays(step(**_tensors(step_on))),
         ),
         "chunk": Function(
-            portable.chunk,
+            portable_chunk,
             {"ids": tokens, "mask": valid, **cache.specs},
             read_on,
             answer,
@@ -106,8 +106,8 @@ def language_model(model: Any, cache: CacheFormat) -> dict[str, Function]:
     }
 
 
-class _Calls:
-    """The calls of a language model that are written, without checks.
+def _calls(model: Any, cache: CacheFormat, stream: Callable) -> tuple[Callable, ...]:
+    """Returns `step` and `chunk` of a language model, without checks.
 
     Args:
         model: the model.
@@ -115,29 +115,20 @@ class _Calls:
         stream: of its layer.
     """
 
-    def __init__(self, model: Any, cache: CacheFormat, stream: Callable) -> None:
-        self._model = model
-        self._cache = cache
-        self._stream = stream
-
-    def step(self, ids: tf.Tensor, **given: tf.Tensor) -> Tensors:
-        """Reads one token a row, `[B]`."""
-        answer = self._read(ids[:, None], None, given)
-        return {**answer, "log_probs": answer["log_probs"][:, 0]}
-
-    def chunk(self, ids: tf.Tensor, mask: tf.Tensor, **given: tf.Tensor) -> Tensors:
-        """Reads several, `[B, CHUNK]`."""
-        return self._read(ids, mask, given)
-
-    def _read(self, ids: tf.Tensor, mask: tf.Tensor | None, given: Tensors) -> Tensors:
-        before, steps = self._cache.unflatten(given)
-        words = passes.embed(self._model, ids)
-        outputs, after = self._stream(words, before, mask)
+    def chunk(ids: tf.Tensor, mask: tf.Tensor | None, **given: tf.Tensor) -> Tensors:
+        before, steps = cache.unflatten(given)
+        outputs, after = stream(model.embed(ids), before, mask)
         count: Any = 1
         if mask is not None:
             count = tf.reduce_sum(tf.cast(mask, tf.int32), axis=1)
-        log_probs = passes.log_probs(self._model, outputs)
-        return {"log_probs": log_probs, **self._cache.flatten(after, steps + count)}
+        log_probs = model.log_probs(outputs)
+        return {"log_probs": log_probs, **cache.flatten(after, steps + count)}
+
+    def step(ids: tf.Tensor, **given: tf.Tensor) -> Tensors:
+        answer = chunk(ids[:, None], None, **given)
+        return {**answer, "log_probs": answer["log_probs"][:, 0]}
+
+    return step, chunk
 
 
 def classifier(endpoints: Any) -> dict[str, Function]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
-from typing import IO, Any, NamedTuple
+from typing import IO, Any
 
 import numpy as np
 
@@ -46,43 +46,37 @@ def move(models: Sequence[Any], file: IO[bytes], scales: Sequence[np.ndarray]) -
         graph.node.extend(nodes)
 
 
-class _Place(NamedTuple):
-    """Where values stand in the file, and as what; `scale` multiplies them."""
-
-    offset: int
-    length: int
-    dtype: np.dtype
-    shape: tuple[int, ...]
-    scale: np.ndarray | None
-
-
 class _Store:
     """What stands in the file."""
 
     def __init__(self, file: IO[bytes], scales: Sequence[np.ndarray]) -> None:
         self._file = file
         self._scales = scales
-        self._places: dict[tuple, _Place] = {}
+        # By values: a constant that stands in the file, and the scale that multiplies it.
+        self._stored: dict[tuple, tuple[Any, np.ndarray | None]] = {}
 
     def replace(self, name: str, values: np.ndarray) -> tuple[list[Any], list[Any]]:
         """Returns the constants and the operations that make a constant."""
-        from onnx import helper, numpy_helper
+        from onnx import TensorProto, helper, numpy_helper
 
-        is_new = _key(values) not in self._places
-        transposes = values.ndim == 2 and is_new and _key(values.T) in self._places
-        place = self._place(values.T if transposes else values)
+        is_new = _key(values) not in self._stored
+        transposes = values.ndim == 2 and is_new and _key(values.T) in self._stored
+        stored, scale = self._store(values.T if transposes else values)
         constants = []
         steps: list[tuple[str, dict[str, Any], list[str]]] = []
-        if place.dtype != values.dtype:
-            to = helper.np_dtype_to_tensor_dtype(values.dtype)
+        to = helper.np_dtype_to_tensor_dtype(values.dtype)
+        if stored.data_type != to:
             steps.append(("Cast", {"to": to}, []))
-        if place.scale is not None:
-            constants.append(numpy_helper.from_array(place.scale, f"{name}__scale"))
+        if scale is not None:
+            constants.append(numpy_helper.from_array(scale, f"{name}__scale"))
             steps.append(("Mul", {}, [f"{name}__scale"]))
         if transposes:
             steps.append(("Transpose", {"perm": [1, 0]}, []))
         names = [f"{name}__{index}" for index in range(len(steps))] + [name]
-        constants.append(_reference(names[0], place))
+        constant = TensorProto()
+        constant.CopyFrom(stored)
+        constant.name = names[0]
+        constants.append(constant)
         nodes = []
         for (kind, attributes, others), before, after in zip(
             steps, names[:-1], names[1:], strict=True
@@ -91,17 +85,23 @@ class _Store:
             nodes.append(helper.make_node(kind, inputs, [after], **attributes))
         return constants, nodes
 
-    def _place(self, values: np.ndarray) -> _Place:
-        """Returns where values stand, and writes them if they do not yet."""
+    def _store(self, values: np.ndarray) -> tuple[Any, np.ndarray | None]:
+        """Returns the constant that stands for values and its scale; writes new values."""
+        from onnx import TensorProto, helper
+
         key = _key(values)
-        if key not in self._places:
-            stored, scale = self._smallest(values)
+        if key not in self._stored:
+            smallest, scale = self._smallest(values)
             self._file.write(bytes(-self._file.tell() % _ALIGNMENT))
-            offset = self._file.tell()
-            self._file.write(stored.tobytes())
-            form = (stored.dtype, stored.shape, scale)
-            self._places[key] = _Place(offset, stored.nbytes, *form)
-        return self._places[key]
+            place = {"location": NAME, "offset": self._file.tell()}
+            self._file.write(smallest.tobytes())
+            tensor = TensorProto(dims=smallest.shape)
+            tensor.data_type = helper.np_dtype_to_tensor_dtype(smallest.dtype)
+            tensor.data_location = TensorProto.EXTERNAL
+            for name, value in {**place, "length": smallest.nbytes}.items():
+                tensor.external_data.add(key=name, value=str(value))
+            self._stored[key] = tensor, scale
+        return self._stored[key]
 
     def _smallest(self, values: np.ndarray) -> tuple[np.ndarray, np.ndarray | None]:
         """Returns the smallest form that values are stored in exactly, and its scale."""
@@ -125,16 +125,3 @@ class _Store:
 def _key(values: np.ndarray) -> tuple:
     digest = hashlib.sha256(values.tobytes()).digest()
     return digest, values.shape, values.dtype.str
-
-
-def _reference(name: str, place: _Place) -> Any:
-    """Returns a constant whose values stand in the file."""
-    from onnx import TensorProto, helper
-
-    tensor = TensorProto(name=name, dims=place.shape)
-    tensor.data_type = helper.np_dtype_to_tensor_dtype(place.dtype)
-    tensor.data_location = TensorProto.EXTERNAL
-    entries = {"location": NAME, "offset": place.offset, "length": place.length}
-    for key, value in entries.items():
-        tensor.external_data.add(key=key, value=str(value))
-    return tensor

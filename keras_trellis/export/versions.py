@@ -9,21 +9,15 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
-import platform
 import re
 import shutil
 import tempfile
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import tensorflow as tf
-
-try:
-    import fcntl
-except ImportError:  # not on Windows
-    fcntl = None  # type: ignore[assignment]
 
 _LAST = 2**63 - 1  # the greatest number that a server reads
 _UNDER_WAY = re.compile(r"\.exporting-(?:.+-)?[0-9a-f]{32}")
@@ -75,8 +69,8 @@ def publish(write: Callable[[str], None], path: str) -> str:
     """Writes a new version of a model, whose number is the greatest one so far plus one.
 
     On a file system this writes to a folder beside the versions whose name is no number, and
-    renames it when all of it is on disk. It removes such folders that killed processes left: those
-    of this machine at once, those of others after a day.
+    renames it when all of it is on disk. It removes such folders that killed processes left, after
+    a day.
 
     An object store cannot rename: this writes to this machine's temporary folder and copies the
     version, its graph last. A server that polls meanwhile may report a version that does not load,
@@ -106,10 +100,14 @@ def publish(write: Callable[[str], None], path: str) -> str:
 def _publish(write: Callable[[str], None], path: str) -> str:
     os.makedirs(path, exist_ok=True)
     _clear(path)
-    with _folder(path) as folder:
+    folder = os.path.join(path, f".exporting-{uuid.uuid4().hex}")
+    os.mkdir(folder)
+    try:
         write(folder)
         _sync(folder)
         version = _rename(folder, path)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
     # Only a loss of power could undo the version now.
     with contextlib.suppress(OSError):
         _sync_one(path)
@@ -171,78 +169,17 @@ def _rename(folder: str, path: str) -> str:
             return version
 
 
-@contextlib.contextmanager
-def _folder(path: str) -> Iterator[str]:
-    """Makes a folder to write to, and locks it in the context; removes what is left of it."""
-    while True:
-        folder = os.path.join(path, f"{_prefix()}{uuid.uuid4().hex}")
-        os.mkdir(folder)
-        with _locked(folder) as held:
-            # Before the lock, another export may have taken it for a dead one's.
-            if held is False or not os.path.exists(folder):
-                continue
-            try:
-                yield folder
-            finally:
-                shutil.rmtree(folder, ignore_errors=True)
-            return
-
-
 def _clear(path: str) -> None:
-    """Removes the folders that dead processes left.
-
-    A living process has a lock, which the system releases however the process ends. Locks of other
-    machines may be invisible here, and some file systems have none: there a folder is dead if
-    nothing has been written to it for a day.
-    """
+    """Removes the folders to which nothing has been written for a day: their processes are dead."""
     for name in os.listdir(path):
         folder = os.path.join(path, name)
-        if _UNDER_WAY.fullmatch(name) and os.path.isdir(folder):
-            with _locked(folder) as held:
-                known = held and name.startswith(_prefix())
-                if known or (
-                    held is not False and _seconds_since_written(folder) > _DAY
-                ):
-                    shutil.rmtree(folder, ignore_errors=True)
-
-
-def _seconds_since_written(folder: str) -> float:
-    written = [os.path.getmtime(root) for root, _, _ in os.walk(folder)]
-    return time.time() - max(written, default=time.time())
-
-
-def _prefix() -> str:
-    return f".exporting-{re.sub('[^A-Za-z0-9.-]', '-', platform.node())}-"
-
-
-@contextlib.contextmanager
-def _locked(folder: str) -> Iterator[bool | None]:
-    """Locks a folder; yields True, False if another process has it, or None without locks."""
-    if fcntl is None:
-        yield None
-        return
-    try:
-        file = os.open(folder, os.O_RDONLY)
-    except FileNotFoundError:  # another export has removed it
-        yield False
-        return
-    except OSError:
-        yield None
-        return
-    try:
-        yield _take(file)
-    finally:
-        os.close(file)
-
-
-def _take(file: int) -> bool | None:
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    except OSError:
-        return None
-    return True
+        if not (_UNDER_WAY.fullmatch(name) and os.path.isdir(folder)):
+            continue
+        # Another export may rename its folder meanwhile.
+        with contextlib.suppress(FileNotFoundError):
+            written = [os.path.getmtime(root) for root, _, _ in os.walk(folder)]
+            if written and time.time() - max(written) > _DAY:
+                shutil.rmtree(folder, ignore_errors=True)
 
 
 def _sync(folder: str) -> None:
@@ -252,7 +189,7 @@ def _sync(folder: str) -> None:
 
 
 def _sync_one(path: str | Path) -> None:
-    if os.path.isdir(path) and fcntl is None:  # Windows cannot open folders
+    if os.path.isdir(path) and os.name == "nt":  # Windows cannot open folders
         return
     file = os.open(path, os.O_RDONLY)
     try:

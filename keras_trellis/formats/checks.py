@@ -20,10 +20,9 @@ _IDS = {
 }
 
 
-def moderate(values: np.ndarray) -> np.ndarray:
-    """Returns where numbers are `MODERATE`."""
-    is_moderate: np.ndarray = np.abs(values) < 1e18  # false for NaN
-    return is_moderate
+def moderate(values: Any) -> Any:
+    """Returns where numbers of an array, or of a tensor, are `MODERATE`."""
+    return abs(values) < 1e18  # false for NaN
 
 
 def require(name: str, values: np.ndarray, holds: np.ndarray, expected: str) -> None:

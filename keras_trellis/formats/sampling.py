@@ -14,7 +14,7 @@ _AHEAD = 16  # rows of noise that are computed at once, which takes little longe
 
 
 class Sampling(NamedTuple):
-    """How the tokens of each row are chosen, one value a row.
+    """How the tokens of each row are chosen, one value a row; or of one row.
 
     Attributes:
         temperature: divides the log-probabilities; 0: the most probable token.
@@ -27,10 +27,6 @@ class Sampling(NamedTuple):
     top_k: Any
     top_p: Any
     seed: Any
-
-    def rows(self, rows: np.ndarray) -> Sampling:
-        """Returns the values of some rows."""
-        return Sampling(*(values[rows] for values in self))
 
 
 def gumbel(bits: Any, dtype: Any = "float32", arrays: Any = np) -> Any:
@@ -73,11 +69,6 @@ class Noise:
             self._numbers = self._numbers + count
         noise, self._ahead = self._ahead[:, 0], self._ahead[:, 1:]
         return noise
-
-    def choose(self, rows: np.ndarray) -> None:
-        """Goes on with some of the rows."""
-        self._seeds, self._numbers = self._seeds[rows], self._numbers[rows]
-        self._ahead = self._ahead[rows]
 
 
 class Operations(NamedTuple):

@@ -23,7 +23,7 @@ import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -76,7 +76,7 @@ class Tokenizer:
         line_break, unknown = entries["end_of_line"], entries["unknown"]
         self.eos_id = _place("end_of_line", line_break, names)
         self.unknown_id = None if unknown is None else _place("unknown", unknown, names)
-        self._cutter: _Cutter
+        self._cutter: _ByWords | _ByPieces
         if entries["kind"] == "pieces":
             self._cutter = _ByPieces(names, line_break)
         else:
@@ -222,21 +222,8 @@ def _end_in_print(text: str, begin: int, symbol: str, following: str | None) -> 
     return begin if place < 0 else begin + len(text[begin:place].rstrip(" "))
 
 
-class _Cutter(Protocol):
-    """What tokens are made of; see `Tokenizer` for the attributes."""
-
-    tokens: list[str]
-    separator: str
-
-    def cut(self, text: str) -> tuple[list[int], list[str]]:
-        """Returns the ids of a text, -1 for unknown words, and the text of each."""
-
-    def added(self, before: int, index: int) -> bytes:
-        """Returns what a token but the end of a line adds after another, in UTF-8."""
-
-
 class _ByWords:
-    """Words or characters."""
+    """Words or characters; see `Tokenizer` for the attributes."""
 
     def __init__(self, tokens: list[str], line_break: str, by_characters: bool) -> None:
         self.tokens = tokens
@@ -246,6 +233,7 @@ class _ByWords:
         self.separator = "" if by_characters else " "
 
     def cut(self, text: str) -> tuple[list[int], list[str]]:
+        """Returns the ids of a text, -1 for unknown words, and the text of each."""
         if self._by_characters:
             end = self._line_break
             words = [end if symbol == "\n" else symbol for symbol in text]
@@ -254,12 +242,13 @@ class _ByWords:
         return [self._ids.get(word, -1) for word in words], words
 
     def added(self, before: int, index: int) -> bytes:
+        """Returns what a token but the end of a line adds after another, in UTF-8."""
         begins = before == self._ids[self._line_break]
         return f"{'' if begins else self.separator}{self.tokens[index]}".encode()
 
 
 class _ByPieces:
-    """Pieces of words."""
+    """Pieces of words, with the methods of `_ByWords`."""
 
     separator = ""
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import itertools
 from collections.abc import Sequence
 from typing import Any
@@ -119,9 +118,8 @@ class AdaptiveSoftmax(Head):
         targets: Tensor,
         table: Any,
         training: bool = False,
-        plain: bool = False,
     ) -> Tensor:
-        """Returns the negative log-likelihood of each target; see `Head.nll` and `plain_nll`."""
+        """Returns the negative log-likelihood of each target; see `Head.nll`."""
         targets = broadcast_targets(targets, features)
         targets = ops.cast(targets, "int32")
         labels = ops.reshape(targets, [-1])
@@ -130,18 +128,15 @@ class AdaptiveSoftmax(Head):
         order = ops.argsort(self._target_clusters(labels))
         sorted_rows = backend.take(rows, order)
         sorted_labels = backend.take(labels, order)
-        nll = self._sorted_nll(sorted_rows, sorted_labels, table, plain)
+        nll = self._sorted_nll(sorted_rows, sorted_labels, table)
         nll = ops.scatter(order[:, None], nll, checks.sizes(labels))
         return ops.reshape(nll, checks.sizes(targets))
-
-    plain_nll = functools.partialmethod(nll, plain=True)
 
     def _sorted_nll(
         self,
         rows: Tensor,
         targets: Tensor,
         table: Any,
-        plain: bool,
     ) -> Tensor:
         """Returns the nll of targets `[N]` that are sorted by cluster."""
         places = self._target_clusters(targets)
@@ -156,14 +151,14 @@ class AdaptiveSoftmax(Head):
         _, *clusters = self._ranges
         row_ranges = itertools.pairwise(edges)
         for word_range, row_range in zip(clusters, row_ranges, strict=True):
-            chain = add_blockwise_nll(chain, targets, word_range, row_range, plain)
+            chain = add_blockwise_nll(chain, targets, word_range, row_range)
         rows, nll, words, bias = chain
         # The frequent words come last: the backward pass begins with them, and extends their
         # gradient by zeros to that of the table.
         count = self.cutoffs[0]
         words, bias = self._with_tokens(words[:count], bias[:count])
         labels = ops.where(places > 0, count - 1 + places, targets)
-        return nll + blockwise_nll(rows, labels, words, bias, plain)
+        return nll + blockwise_nll(rows, labels, words, bias)
 
     def _target_clusters(self, targets: Tensor) -> Tensor:
         """`[N]` -> int32 `[N]`: 0 for a frequent word."""

@@ -29,7 +29,6 @@ def blockwise_nll(
     targets: Tensor,
     words: Tensor,
     bias: Tensor,
-    plain: bool = False,
 ) -> Tensor:
     """Returns `-log softmax(features words^T + bias)[targets]`, `[N]` in at least float32.
 
@@ -40,13 +39,12 @@ def blockwise_nll(
         targets: int32 `[N]`, in [0, V).
         words: `[V, E]`, V known.
         bias: `[V]`.
-        plain: see `add_blockwise_nll`.
     """
     zeros = ops.zeros_like(at_least_float32(features[:, 0]))
     word_range = 0, words.shape[0]
     row_range = 0, checks.sizes(features)[0]
     chain = features, zeros, words, bias
-    _, nll, _, _ = add_blockwise_nll(chain, targets, word_range, row_range, plain)
+    _, nll, _, _ = add_blockwise_nll(chain, targets, word_range, row_range)
     return nll
 
 
@@ -55,7 +53,6 @@ def add_blockwise_nll(
     targets: Tensor,
     word_range: tuple[int, int],
     row_range: tuple[Number, Number],
-    plain: bool = False,
 ) -> Chain:
     """Adds the nll of some rows, by a softmax over some of the words, to that of the chain.
 
@@ -72,8 +69,6 @@ def add_blockwise_nll(
         targets: int32 `[N]`.
         word_range: the first word, and the one after the last.
         row_range: the first row, and the one after the last.
-        plain: whether to use TensorFlow's own gradient, which keeps all tiles. A SavedModel needs
-            it, since it cannot hold custom gradients. On JAX there is no such gradient.
 
     Returns:
         the chain with the new nll.
@@ -95,9 +90,6 @@ def add_blockwise_nll(
 
         return (features, total, words, bias), gradient
 
-    if plain:
-        added, _ = add(*chain)
-        return added
     return backend.custom_gradient(add)(*chain)
 
 

@@ -89,13 +89,6 @@ class Head(keras.layers.Layer):
         # For a target outside the vocabulary, a GPU, XLA and JAX gather a value from another place.
         return where_known(nll, targets, words)
 
-    def plain_nll(self, features: Tensor, targets: Tensor, table: Any) -> Tensor:
-        """Returns `nll` without custom gradients, for an export.
-
-        Override it if `nll` has a custom gradient, since a SavedModel cannot hold one.
-        """
-        return self.nll(features, targets, table)
-
     def call(self, features: Tensor, table: Any, training: bool = False) -> Tensor:
         """Returns `logits`."""
         return self.logits(features, table, training)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import math
 from typing import Any
 
@@ -144,10 +143,9 @@ class MixtureOfSoftmaxes(Head):
         targets: Tensor,
         table: Any,
         training: bool = False,
-        plain: bool = False,
         epsilon: float | None = None,
     ) -> Tensor:
-        """Returns the negative log-likelihood of each target; see `Head.nll` and `plain_nll`.
+        """Returns the negative log-likelihood of each target; see `Head.nll`.
 
         `epsilon` is added to each probability; None: the head's own.
         """
@@ -160,13 +158,10 @@ class MixtureOfSoftmaxes(Head):
             ops.reshape(targets, [-1]),
             backend.to_tensor(table),
             backend.to_tensor(self.bias),
-            plain,
         )
         joint = self._log_priors(features) - ops.reshape(nll, shape)
         log_probs = ops.logsumexp(joint, axis=-1)
         return -self._plus_epsilon(log_probs, epsilon)
-
-    plain_nll = functools.partialmethod(nll, plain=True)
 
     def _log_priors(self, features: Tensor) -> Tensor:
         """`[..., E]` -> `[..., K]` in at least float32."""

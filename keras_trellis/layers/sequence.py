@@ -16,6 +16,7 @@ from keras import ops
 
 from keras_trellis.arguments import FullSignature
 from keras_trellis.backend import current as backend
+from keras_trellis.core import masks
 from keras_trellis.core.convolution import last_steps
 from keras_trellis.layers.hooks import Pass
 from keras_trellis.layers.inputs import (
@@ -28,7 +29,6 @@ from keras_trellis.layers.inputs import (
     first_state,
     warn_inexact_state,
 )
-from keras_trellis.layers.outputs import call_mask, call_results, call_shapes
 from keras_trellis.layers.stateful import CacheVariables, Stateful
 from keras_trellis.types import Number, State, Tensor
 
@@ -186,7 +186,7 @@ class SequenceLayer(Stateful, keras.layers.Layer):
             outputs, states, further = self.run(sequences, request)
         valid = None if mask is None else last_steps(mask, num_outputs)
         auxiliary = further if len(levels) > 1 else None
-        return call_results(self, outputs, states, auxiliary, valid)
+        return _call_results(self, outputs, states, auxiliary, valid)
 
     def _begun(self, sequences: Tensor, initial: State | None) -> State | None:
         """Returns the state that a pass over whole sequences begins from; None for zeros."""
@@ -226,7 +226,7 @@ class SequenceLayer(Stateful, keras.layers.Layer):
         The mask of ragged sequences has their lengths. With `go_backwards` it is reversed, as the
         outputs are. An LSTM does not reverse it, so that it no longer fits the outputs.
         """
-        return call_mask(self, sequences, mask)
+        return _call_mask(self, sequences, mask)
 
     def get_config(self) -> dict[str, Any]:
         """Returns the constructor's arguments."""
@@ -329,6 +329,75 @@ class SequenceLayer(Stateful, keras.layers.Layer):
         """
         sequences, _, mask = checked_tensors(self, sequences, None, mask)
         return self.run_chunk(sequences, cache, mask, training=False)
+
+
+def _call_results(
+    layer: Any,
+    outputs: Tensor,
+    state: State,
+    auxiliary: Tensor | None,
+    mask: Tensor | None,
+) -> Any:
+    """Returns the outputs, or a tuple of all results that the layer returns.
+
+    Args:
+        layer: the layer.
+        outputs: `[B, T, output_units]`.
+        state: each `[B, units]`.
+        auxiliary: the auxiliary outputs, `[B, M, T, output_units]`, or None.
+        mask: the mask of the outputs, `[B, T]`, or None.
+    """
+    if mask is not None and layer.zero_output_for_mask:
+        outputs = masks.zero_masked(outputs, mask)
+        if auxiliary is not None:
+            auxiliary = masks.zero_masked(auxiliary, mask[:, None])
+    if not layer.return_sequences:  # zeros where there is no step
+        (outputs,) = masks.last_valid((outputs,), None)
+    results = [outputs]
+    if layer.return_state:
+        results += state
+    if auxiliary is not None:
+        results.append(auxiliary)
+    if len(results) > 1:
+        return tuple(results)
+    return outputs
+
+
+def call_shapes(
+    layer: Any, sequences_shape: Sequence[int | None], auxiliary: int, discard: int
+) -> tuple[Any, ...]:
+    """Returns the shape of the outputs, or a tuple of the shapes of all results.
+
+    Args:
+        layer: the layer.
+        sequences_shape: `[B, T, p]`.
+        auxiliary: the number of auxiliary outputs, M; 0 for none.
+        discard: how many of the first outputs are left out.
+    """
+    batch_size, time, _ = sequences_shape
+    steps: list[int | None] = []
+    if layer.return_sequences:
+        steps = [None if time is None else time - discard]
+    shapes = [(batch_size, *steps, layer.output_units)]
+    if layer.return_state:
+        shapes += [(batch_size, units) for units in layer.state_units]
+    if auxiliary:
+        shapes.append((batch_size, auxiliary, *steps, layer.output_units))
+    if len(shapes) > 1:
+        return tuple(shapes)
+    return shapes[0]
+
+
+def _call_mask(layer: Any, sequences: Any, mask: Any) -> Any:
+    """Returns the mask of the outputs, that of the sequences; None for each state."""
+    if isinstance(mask, (list, tuple)):
+        mask = mask[0]
+    outputs_mask = masks.steps_mask(sequences, mask) if layer.return_sequences else None
+    if outputs_mask is not None and layer.go_backwards:
+        outputs_mask = ops.flip(outputs_mask, axis=1)
+    if not layer.return_state:
+        return outputs_mask
+    return [outputs_mask] + [None] * len(layer.state_units)
 
 
 def deserialized(value: Any) -> Any:

@@ -22,7 +22,7 @@ from keras_trellis.layers.inputs import (
     warn_unseen_steps,
     with_used_dilations,
 )
-from keras_trellis.layers.outputs import call_shapes
+from keras_trellis.layers.sequence import call_shapes
 from keras_trellis.layers.trellis_base import TrellisBase
 from keras_trellis.types import Cache, State, Tensor
 

@@ -17,7 +17,6 @@ from keras_trellis.core.convolution import masked
 from keras_trellis.core.dropout import Rate, generator_for
 from keras_trellis.layers.sequence import serialized
 from keras_trellis.models import legacy, sequence_layer
-from keras_trellis.models.sequence_layer import ModelLayer
 from keras_trellis.types import Number, Tensor
 
 
@@ -86,7 +85,7 @@ class TrellisClassifier(keras.Model):
     def __init__(
         self,
         classes: int,
-        trellis: ModelLayer | keras.layers.RNN | Sequence[keras.layers.RNN],
+        trellis: keras.layers.Layer | Sequence[keras.layers.RNN],
         *,
         dropout: float = 0.0,
         output_dropout: float = 0.0,

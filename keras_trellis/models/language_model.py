@@ -14,14 +14,21 @@ from keras import ops
 from keras_trellis import arguments, heads
 from keras_trellis.core import checks, dropout
 from keras_trellis.layers.sequence import serialized
-from keras_trellis.models import legacy, passes, sequence_layer
-from keras_trellis.models.scoring import Scoring
-from keras_trellis.models.sequence_layer import ModelLayer
+from keras_trellis.models import legacy, losses, sequence_layer
+from keras_trellis.models.losses import (
+    Features,
+    LossTerms,
+    OwnLoss,
+    next_tokens,
+    scored,
+    where_valid,
+)
+from keras_trellis.models.streaming import Streaming
 from keras_trellis.types import Tensor
 
 
 @keras.saving.register_keras_serializable("keras_trellis")
-class TrellisLM(Scoring):
+class TrellisLM(Streaming, OwnLoss):
     """A language model over token ids: embedding, sequence layer, softmax.
 
     As a Keras model it maps ids `[B, T]` to logits `[B, T, V]` for the token after each.
@@ -50,7 +57,7 @@ class TrellisLM(Scoring):
         vocabulary_size: V, the number of tokens.
         trellis: the layer between embedding and softmax: a `TrellisLayer`, an
             `EquilibriumTrellisLayer`, one or a list of `keras.layers.LSTM`, `GRU`, `SimpleRNN` or
-            `RNN`, or any other `ModelLayer`. It keeps its own dtype policy, seed and name. The
+            `RNN`, or any other sequence layer. It keeps its own dtype policy, seed and name. The
             model sets its `return_sequences` and `return_state`, and takes no layer with
             `stateful`, `go_backwards` or `zero_output_for_mask`.
         embedding_units: E, the size of a word vector. The tied and the adaptive softmax need as
@@ -105,7 +112,7 @@ class TrellisLM(Scoring):
     def __init__(
         self,
         vocabulary_size: int,
-        trellis: ModelLayer | keras.layers.RNN | Sequence[keras.layers.RNN],
+        trellis: keras.layers.Layer | Sequence[keras.layers.RNN],
         *,
         embedding_units: int,
         head: str | heads.Head = "tied",
@@ -168,7 +175,7 @@ class TrellisLM(Scoring):
         ids = ops.zeros([1, 1], "int32")
         self(ids)  # Keras exports only what has been called
         if self.auxiliary_weight:  # an error of the layer comes now, not in training
-            self._features(ids, training=False)
+            self._scored_features(ids, training=False)
 
     def build(self, ids_shape: Sequence[int | None]) -> None:
         """Creates all variables; the constructor calls it."""
@@ -223,8 +230,189 @@ class TrellisLM(Scoring):
         if keras.backend.is_float_dtype(getattr(ids, "dtype", None)):
             ids = ops.cast(ids, "int32")
         ids, mask = self.checked_tokens("ids", ids, mask)
-        features = passes.features(self, ids, mask=mask, training=training)
-        return passes.logits(self, features.dropped, training)
+        features = self.features(ids, training, mask=mask)
+        return self.logits(features.dropped, training)
+
+    def features(
+        self,
+        ids: Tensor,
+        training: bool = False,
+        *,
+        auxiliary_every: int | None = None,
+        discard: int = 0,
+        depth: int | None = None,
+        **how: Any,
+    ) -> Features:
+        """Runs whole sequences of ids `[B, T]`.
+
+        Args:
+            ids: the ids.
+            training: whether to drop.
+            auxiliary_every: see `TrellisLayer.call`.
+            discard: how many of the first outputs to leave out.
+            depth: how many levels to run; None: all.
+            **how: `initial_state` and `mask` of the call.
+        """
+        layer = self.trellis
+        if auxiliary_every is not None:
+            how["auxiliary_every"] = auxiliary_every
+            if self.auxiliary_from != "bottom":  # a layer need not have the argument
+                how["auxiliary_from"] = self.auxiliary_from
+        how |= sequence_layer.depth_argument(layer, depth)
+        if discard and sequence_layer.takes(layer, "discard"):
+            how["discard"] = discard
+            discard = 0
+        words = self.embed(ids, training)
+        outputs, *state = layer(words, training=training, **how)
+        auxiliary = None
+        if auxiliary_every is not None:
+            auxiliary = self._dropped(state.pop(), training)
+        raw = outputs[:, discard:]
+        return Features(raw, self._dropped(raw, training), auxiliary, tuple(state))
+
+    def _dropped(self, outputs: Tensor, training: bool) -> Tensor:
+        """Variational dropout of `[..., T, E]`: one mask for all steps."""
+        if not (training and self.output_dropout):
+            return outputs
+        *rows, _, channels = checks.sizes(outputs)
+        shape = [*rows, 1, channels]
+        rate = self.output_dropout
+        return outputs * self.drawn_mask("outputs", shape, rate, outputs.dtype)
+
+    def read(
+        self,
+        ids: Tensor,
+        cache: Any = None,
+        initial_state: Any = None,
+        mask: Any = None,
+    ) -> tuple[Tensor, Any]:
+        """Returns what the head gets for ids `[B, T]`, and what to continue with.
+
+        Args:
+            ids: the ids.
+            cache: the exact past, which is continued by the next one; None: the past is
+                `initial_state`.
+            initial_state: a state, which is continued by the next one; None: zeros.
+            mask: None, or booleans `[B, T]`.
+        """
+        if cache is not None:
+            return self.run_chunk(ids, cache, mask)
+        results = self.features(ids, initial_state=initial_state, mask=mask)
+        return results.raw, results.state
+
+    def loss_terms(
+        self,
+        ids: Tensor,
+        targets: Tensor,
+        *,
+        initial_state: Any = None,
+        mask: Any = None,
+        sample_weight: Any = None,
+        training: bool = False,
+        discard: int = 0,
+        depth: int | None = None,
+    ) -> tuple[LossTerms, Any]:
+        """Returns the terms of the paper's loss and the new state.
+
+        Args:
+            ids: integers `[B, T]`.
+            targets: integers `[B, T]`, the token after each; not read where it is not scored.
+            initial_state: None (zeros), or a state that an earlier call returned. Gradients flow
+                through it: to carry history as the paper does, pass it through
+                `keras.ops.stop_gradient`.
+            mask: None, or booleans `[B, T]`; masked steps are skipped and not scored.
+            sample_weight: None, or weights `[B]` or `[B, T]` of the positions; means are weighted
+                means.
+            training: whether to drop.
+            discard: how many positions at the start are context only, not scored.
+            depth: how many levels of a trellis network to run; None: all. See `TrellisLayer.call`.
+
+        Returns:
+            `LossTerms`, whose sum is the loss, and the state after the last step.
+
+        Raises:
+            ValueError: ids or targets are not tokens of the vocabulary, or the shape of `targets`,
+                `mask` or `sample_weight` is not that of `ids`.
+        """
+        ids, mask = self.checked_tokens("ids", ids, mask)
+        if ids.shape[1] is not None and discard >= ids.shape[1]:
+            raise ValueError(
+                f"`discard` must leave some of the {ids.shape[1]} positions to score. "
+                f"Received: discard={discard}"
+            )
+        targets, weights = scored(self, targets, ids, mask, sample_weight)
+        how = {"initial_state": initial_state, "mask": mask}
+        features = self._scored_features(
+            ids, training, discard=discard, depth=depth, **how
+        )
+        targets = targets[:, discard:]
+        weights = weights[:, discard:]
+        terms, totals = losses.sums(self, features, targets, weights, training)
+        return losses.means(terms, totals), features.state
+
+    def score(
+        self,
+        ids: Tensor,
+        targets: Tensor,
+        *,
+        initial_state: Any = None,
+        cache: Any = None,
+        mask: Any = None,
+        epsilon: float | None = None,
+    ) -> tuple[Tensor, Any]:
+        """Returns the negative log-likelihood of each target in nats, and what to continue with.
+
+        Args:
+            ids: integers `[B, T]`.
+            targets: integers `[B, T]`, the token after each.
+            initial_state: the paper's history, small and lossy; None: zeros.
+            cache: the exact past instead: a text scored in chunks is scored as in one pass.
+            mask: None, or booleans `[B, T]`; masked steps are skipped, and have nll 0.
+            epsilon: what a mixture of softmaxes adds to each probability; None: its own `epsilon`.
+
+        Returns:
+            nll `[B, T]` in at least float32, and the new cache where one was given, else the new
+            state.
+
+        Raises:
+            ValueError: both a state and a cache are given, ids or targets are not tokens of the
+                vocabulary, the shape of `targets` or `mask` is not that of `ids`, or `epsilon` is
+                given for another head.
+        """
+        options = _mixture_options(self.head, epsilon)
+        if cache is not None and initial_state is not None:
+            raise ValueError(
+                "`score` takes `initial_state` or `cache`, not both. Received: both of them"
+            )
+        ids, mask = self.checked_tokens("ids", ids, mask)
+        targets = next_tokens("targets", targets, "ids", ids)
+        targets = where_valid(mask, targets)
+        targets = checks.within("targets", targets, self.vocabulary_size)
+        outputs, after = self.read(ids, cache, initial_state, mask)
+        nll = self.nll(outputs, targets, **options)
+        return where_valid(mask, nll), after
+
+    def own_loss(
+        self, data: Any, training: bool
+    ) -> tuple[LossTerms, LossTerms, Tensor]:
+        """Returns the sums of the loss terms of a batch, their weights, and the logits."""
+        ids, targets, sample_weight = keras.utils.unpack_x_y_sample_weight(data)
+        if targets is None:
+            raise ValueError(
+                "compile() without a loss trains the language model's own loss, which needs the "
+                "next token at each position: fit(ids, targets). Received: y=None"
+            )
+        ids, _ = self.checked_tokens("x", ids)
+        targets, weights = scored(self, targets, ids, None, sample_weight, ("y", "x"))
+        features = self._scored_features(ids, training)
+        terms, totals = losses.sums(self, features, targets, weights, training)
+        return terms, totals, self.logits(features.dropped, training)
+
+    def _scored_features(self, ids: Tensor, training: bool, **how: Any) -> Features:
+        """Returns what the loss is made of; of inner levels, only if their loss is on."""
+        if self.auxiliary_weight:
+            how["auxiliary_every"] = self.auxiliary_every
+        return self.features(ids, training, **how)
 
     def compute_output_shape(self, input_shape: Sequence[int | None]) -> tuple:
         """`[B, T]` -> `[B, T, V]`."""
@@ -281,3 +469,15 @@ def _weight(name: str, value: Any) -> float:
     if not (isinstance(value, numbers.Real) and 0 <= float(value) < math.inf):
         raise arguments.refusal(name, value, "a number >= 0")
     return float(value)
+
+
+def _mixture_options(head: heads.Head, epsilon: float | None) -> dict[str, Any]:
+    """Returns the argument `epsilon` of a mixture's `nll`; no other head has it."""
+    if epsilon is None:
+        return {}
+    if not isinstance(head, heads.MixtureOfSoftmaxes):
+        raise ValueError(
+            "`epsilon` must be None unless the head is a keras_trellis.heads.MixtureOfSoftmaxes. "
+            f"Received: epsilon={epsilon!r}, head={head!r}"
+        )
+    return {"epsilon": epsilon}

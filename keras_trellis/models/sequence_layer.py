@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import keras
 
 from keras_trellis import arguments
 from keras_trellis.layers.recurrent import MEANINGLESS, RecurrentLayer, is_recurrent
 from keras_trellis.layers.sequence import SequenceLayer, deserialized
-from keras_trellis.types import State, Tensor
 
+# docs/reference/sequence_layer.md says what they mean.
 _NEEDED = (
     "output_units",
     "receptive_field",
@@ -20,78 +19,6 @@ _NEEDED = (
     "get_initial_cache",
     "stream",
 )
-
-
-class ModelLayer(Protocol):
-    """A Keras layer that maps whole sequences to whole sequences.
-
-    `TrellisLayer`, `EquilibriumTrellisLayer`, `RecurrentLayer` and those of
-    `keras_trellis.recurrent` are such layers. Keras runs the call, so that regularizers, masks and
-    dtype policies mean what they mean everywhere.
-
-    A layer keeps its past as a state or as a cache. A cache is exact: `stream` takes one and
-    returns the next, and `stream` with one time step is the step. A state is what `initial_state`
-    takes, and may hold less. `get_initial_cache` makes a cache from a state; `stream` then returns
-    what a call with that state as `initial_state` does.
-
-    `call` may take more arguments. With `discard` it leaves out the first outputs; a model slices
-    the outputs of a layer without it. With `auxiliary_every` it returns the outputs of inner levels
-    last, and `auxiliary_from` says where it counts from; only a model with `auxiliary_weight` needs
-    them. With `depth` it runs so many levels.
-
-    Attributes:
-        output_units: the number of channels of the outputs.
-        receptive_field: the number of time steps that an output depends on; None: all of them.
-        return_sequences: whether a call returns the output of each time step; a model sets it.
-        return_state: whether a call returns the state too; a model sets it.
-        built: whether the variables are made.
-    """
-
-    built: bool
-    output_units: int
-    receptive_field: int | None
-    return_sequences: bool
-    return_state: bool
-
-    def build(self, sequences_shape: Any) -> None:
-        """Creates the variables for sequences `[B, T, p]`."""
-
-    def __call__(
-        self,
-        sequences: Any,
-        initial_state: Any = None,
-        mask: Any = None,
-        training: bool = False,
-    ) -> Any:
-        """Runs sequences `[B, T, p]`; a masked step is skipped, wherever it is.
-
-        Returns:
-            outputs `[B, T, output_units]`, and the tensors of the state; a masked step has the
-            output before it; before the first valid step, zeros.
-        """
-
-    def get_initial_state(self, batch_size: Any) -> Sequence[Tensor]:
-        """Returns the state of no history, as `initial_state` takes it."""
-
-    def get_initial_cache(self, batch_size: Any, initial_state: Any = None) -> Any:
-        """Returns the cache before the first time step: a nest of tensors `[B, ...]`.
-
-        Only `TrellisLM.get_initial_cache` with an `initial_state` needs that argument.
-        """
-
-    def stream(
-        self,
-        sequences: Any,
-        cache: Any,
-        mask: Any = None,
-    ) -> tuple[Tensor, Any]:
-        """Continues sequences exactly: chunks equal one pass.
-
-        Returns:
-            outputs `[B, n, output_units]` and the next cache; a masked step leaves the cache of its
-            row untouched, and has the output before it: that of the chunk before, if it opens this
-            one, and zeros, if no valid step has been.
-        """
 
 
 def prepared(
@@ -132,44 +59,6 @@ def prepared(
     return layer
 
 
-def run(
-    layer: Any,
-    sequences: Tensor,
-    *,
-    auxiliary_every: int | None = None,
-    auxiliary_from: str = "bottom",
-    discard: int = 0,
-    depth: int | None = None,
-    **how: Any,
-) -> tuple[Tensor, State, Tensor | None]:
-    """Runs a layer over whole sequences.
-
-    Args:
-        layer: a layer that returns all outputs and its state.
-        sequences: `[B, T, p]`.
-        auxiliary_every: see `TrellisLayer.call`.
-        auxiliary_from: see `TrellisLayer.call`.
-        discard: how many of the first outputs to leave out.
-        depth: how many levels to run; None: all.
-        **how: `initial_state`, `mask` and `training` of the call.
-
-    Returns:
-        the outputs `[B, T - discard, output_units]`, the state after the last valid time step, and
-        the outputs of inner levels `[B, M, T - discard, output_units]`, or None.
-    """
-    if auxiliary_every is not None:
-        how["auxiliary_every"] = auxiliary_every
-        if auxiliary_from != "bottom":  # a layer need not have the argument
-            how["auxiliary_from"] = auxiliary_from
-    how |= depth_argument(layer, depth)
-    if discard and _takes(layer, "discard"):
-        how["discard"] = discard
-        discard = 0
-    outputs, *state = layer(sequences, **how)
-    auxiliary = None if auxiliary_every is None else state.pop()
-    return outputs[:, discard:], tuple(state), auxiliary
-
-
 def depth_argument(layer: Any, depth: int | None) -> dict[str, int]:
     """Returns the argument of a layer's call by which it runs so many levels.
 
@@ -178,7 +67,7 @@ def depth_argument(layer: Any, depth: int | None) -> dict[str, int]:
     """
     if depth is None:
         return {}
-    if not _takes(layer, "depth"):
+    if not takes(layer, "depth"):
         raise ValueError(
             "`depth` must be None unless the layer can run fewer levels, as "
             f"keras_trellis.TrellisLayer. Received: depth={depth!r}, trellis={layer!r}"
@@ -206,20 +95,20 @@ def auxiliary_levels(
             "`auxiliary_weight` needs `auxiliary_every`, which says which levels it is for. "
             f"Received: auxiliary_weight={weight!r}, auxiliary_every=None"
         )
-    if not _takes(layer, "auxiliary_every"):
-        raise ValueError(
-            "`auxiliary_weight` needs a layer that returns the outputs of inner levels, such as "
-            f"keras_trellis.TrellisLayer. Received: auxiliary_weight={weight!r}, trellis={layer!r}"
-        )
-    if counted_from != "bottom" and not _takes(layer, "auxiliary_from"):
-        raise ValueError(
-            "`auxiliary_from` must be 'bottom' unless the layer's call takes it, as that of "
-            "keras_trellis.TrellisLayer. "
-            f"Received: auxiliary_from={counted_from!r}, trellis={layer!r}"
-        )
+    needed = ["auxiliary_every"]
+    if counted_from != "bottom":
+        needed.append("auxiliary_from")
+    for argument in needed:
+        if not takes(layer, argument):
+            raise ValueError(
+                "`auxiliary_weight` needs a layer that returns the outputs of inner levels, and "
+                f"whose call takes `{argument}`, as that of keras_trellis.TrellisLayer. "
+                f"Received: auxiliary_weight={weight!r}, trellis={layer!r}"
+            )
     # A layer refuses what does not fit its levels when it is called.
     return arguments.positive("auxiliary_every", every)
 
 
-def _takes(layer: Any, argument: str) -> bool:
+def takes(layer: Any, argument: str) -> bool:
+    """Returns whether a layer's call has an argument."""
     return argument in inspect.signature(layer.call).parameters

@@ -6,25 +6,85 @@ import functools
 from collections.abc import Collection
 from typing import Any
 
+import keras
 from keras import ops
 
 from keras_trellis.backend import current as backend
-from keras_trellis.core import checks
-from keras_trellis.models import generation, passes
-from keras_trellis.models.targets import begun, where_valid
+from keras_trellis.core import checks, dropout
+from keras_trellis.models import generation
+from keras_trellis.models.losses import begun, where_valid
 from keras_trellis.types import Number, Tensor
 
 
-class Streaming:
-    """The part of a language model that carries a cache.
+class Streaming(keras.Model):
+    """The part of a language model that reads text: words in, log-probabilities out, with a cache.
+
+    `embed`, `run_chunk`, `read_on`, `logits`, `log_probs` and `nll` check nothing: ids must be in
+    [0, V), and shapes must fit. The other methods check them first, and an export checks requests.
 
     Attributes:
         vocabulary_size: V, the number of tokens.
+        embedding: the table of word vectors.
         trellis: the sequence layer.
+        head: what turns outputs of the layer into log-probabilities.
     """
 
-    vocabulary_size: int
-    trellis: Any
+    def embed(self, ids: Tensor, training: bool = False) -> Tensor:
+        """Returns the word vectors `[B, T, E]`, in training without the words that are dropped.
+
+        An id outside of the vocabulary has NaN: under XLA, on an accelerator and on JAX, a lookup
+        outside of the table returns some vector.
+        """
+        words = self.embedding(ids)
+        known = ops.expand_dims((ids >= 0) & (ids < self.vocabulary_size), -1)
+        words = ops.where(known, words, float("nan"))
+        if self.untrained_input_id is not None:
+            untrained = ops.expand_dims(ids == self.untrained_input_id, -1)
+            words = ops.where(untrained, ops.stop_gradient(words), words)
+        if not (training and self.embedding_dropout):
+            return words
+        shape = (self.vocabulary_size, 1)
+        mask = self.drawn_mask("words", shape, self.embedding_dropout, words.dtype)
+        return words * backend.take(mask, ids)
+
+    def run_chunk(
+        self, ids: Tensor, cache: Any, mask: Any = None
+    ) -> tuple[Tensor, Any]:
+        """Returns what the head gets for ids `[B, T]`, one a step, and the next cache."""
+        outputs, cache = self.trellis.stream(self.embed(ids), cache, mask=mask)
+        return outputs, cache
+
+    def read_on(self, ids: Tensor, cache: Any, mask: Any = None) -> tuple[Tensor, Any]:
+        """Returns the log-probabilities `[B, V]` after ids `[B, T]`, T >= 1, and the next cache."""
+        outputs, cache = self.run_chunk(ids, cache, mask)
+        # A masked step has the output of the valid one before it: the last one fits every row.
+        return self.log_probs(outputs[:, -1]), cache
+
+    def read_one(self, ids: Tensor, cache: Any) -> tuple[Tensor, Any]:
+        """Returns what `read_on` does after one id a row, `[B]`."""
+        return self.read_on(ids[:, None], cache)
+
+    def logits(self, outputs: Tensor, training: bool = False) -> Tensor:
+        """Returns the logits `[..., V]` for outputs `[..., output_units]`."""
+        table = self.embedding.embeddings
+        logits: Tensor = self.head.logits(outputs, table, training=training)
+        return logits
+
+    def log_probs(self, outputs: Tensor) -> Tensor:
+        """Returns the log-probabilities `[..., V]` for outputs `[..., output_units]`."""
+        log_probs: Tensor = self.head.log_probs(outputs, self.embedding.embeddings)
+        return log_probs
+
+    def nll(self, outputs: Tensor, targets: Tensor, **options: Any) -> Tensor:
+        """Returns the negative log-likelihood of each target, in nats; see the head's `nll`."""
+        table = self.embedding.embeddings
+        nll: Tensor = self.head.nll(outputs, targets, table, **options)
+        return nll
+
+    def drawn_mask(self, name: str, shape: Any, rate: float, dtype: Any) -> Any:
+        """Returns a mask of dropout of this call; the rate is not zero."""
+        seed = dropout.next_seed(self.seed_generator)
+        return dropout.stream_mask(seed, name, rate, shape, dtype)
 
     def get_initial_state(self, batch_size: int) -> Any:
         """Returns the state of no history: a list of zeros `[B, units]`."""
@@ -50,7 +110,7 @@ class Streaming:
             mask: None, or booleans `[B, T]`; masked steps are skipped.
         """
         ids, mask = self.checked_tokens("ids", ids, mask)
-        return passes.stream(self, ids, cache, mask)
+        return self.run_chunk(ids, cache, mask)
 
     def prefill(self, ids: Tensor, cache: Any, mask: Any = None) -> tuple[Tensor, Any]:
         """Reads a chunk of text at once.
@@ -65,7 +125,7 @@ class Streaming:
             new cache.
         """
         ids, mask = self.checked_tokens("ids", ids, mask)
-        return passes.prefill(self, begun("ids", ids), cache, mask)
+        return self.read_on(begun("ids", ids), cache, mask)
 
     def step(self, ids: Tensor, cache: Any) -> tuple[Tensor, Any]:
         """Reads one token a row, at a cost that does not grow with the text.
@@ -80,7 +140,7 @@ class Streaming:
         ids = checks.integers("ids", ids)
         ids = checks.with_shape("ids", ids, [None], "of shape [B]")
         ids = checks.within("ids", ids, self.vocabulary_size)
-        return passes.step(self, ids, cache)
+        return self.read_one(ids, cache)
 
     def generate(
         self,
@@ -187,9 +247,9 @@ class Streaming:
     ) -> Tensor:
         rows, length = checks.sizes(ids)
         cache = self.get_initial_cache(rows)
-        log_probs, cache = passes.prefill(self, ids, cache)
+        log_probs, cache = self.read_on(ids, cache)
         tokens, _, _ = generation.generate(
-            functools.partial(passes.step, self),
+            self.read_one,
             log_probs,
             cache,
             steps=steps,

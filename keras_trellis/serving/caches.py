@@ -23,10 +23,10 @@ class Caches:
 
     def __init__(self, tensors: Mapping[str, Tensor], fingerprint: int) -> None:
         self._fingerprint = fingerprint
-        self._first = {}
-        for name, tensor in tensors.items():
-            first = np.full(tensor.sizes, tensor.first, tensor.dtype)
-            self._first[name] = first
+        self._first = {
+            name: np.full(tensor.sizes, tensor.first, tensor.dtype)
+            for name, tensor in tensors.items()
+        }
         self._first[FINGERPRINT] = np.array(fingerprint, np.int64)
 
     def empty(self, rows: int) -> Arrays:

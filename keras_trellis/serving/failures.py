@@ -6,7 +6,6 @@ import collections
 import threading
 import traceback
 from collections.abc import Callable
-from types import CodeType
 
 from keras_trellis.formats.manifest import ManifestError
 
@@ -23,7 +22,7 @@ class Failures:
     def __init__(self, report: Callable[[str], None]) -> None:
         self._report = report
         self._counts: collections.Counter[str] = collections.Counter()
-        self._traced: set[tuple[type[Exception], CodeType | None, int]] = set()
+        self._traced: set[tuple[object, ...]] = set()
         self._lock = threading.Lock()
 
     def count(self, kind: str) -> int:
@@ -39,7 +38,9 @@ class Failures:
             error: why.
         """
         is_told = isinstance(error, ManifestError)
-        place = (type(error), *_innermost(error))
+        # The innermost place of the code that raised it.
+        frames = [*traceback.walk_tb(error.__traceback__)][-1:]
+        place = (type(error), *((frame.f_code, line) for frame, line in frames))
         with self._lock:
             self._counts[kind] += 1
             is_new = place not in self._traced
@@ -53,13 +54,3 @@ def reason(error: BaseException) -> str:
     """Returns an error in one line, with its kind; some have no text."""
     lines = str(error).splitlines()
     return ": ".join([type(error).__name__, *lines[:1]])
-
-
-def _innermost(error: Exception) -> tuple[CodeType | None, int]:
-    """Returns where an error was raised."""
-    trace = error.__traceback__
-    if trace is None:
-        return None, 0
-    while trace.tb_next is not None:
-        trace = trace.tb_next
-    return trace.tb_frame.f_code, trace.tb_lineno

@@ -47,9 +47,7 @@ class Reader:
 
     def step(self, ids: np.ndarray, cache: Mapping[str, np.ndarray]) -> Prediction:
         """Reads one token a row, `[B]`."""
-        answer = self._step({"ids": ids, **cache})
-        log_probs = answer.pop("log_probs")
-        return Prediction(log_probs, {**answer, FINGERPRINT: cache[FINGERPRINT]})
+        return _prediction(self._step({"ids": ids, **cache}), cache)
 
     def chunk(
         self, ids: np.ndarray, mask: np.ndarray, cache: Mapping[str, np.ndarray]
@@ -64,9 +62,7 @@ class Reader:
         Returns:
             log-probabilities `[B, CHUNK, V]` of what follows each, and the next cache.
         """
-        answer = self._chunk({"ids": ids, "mask": mask, **cache})
-        log_probs = answer.pop("log_probs")
-        return Prediction(log_probs, {**answer, FINGERPRINT: cache[FINGERPRINT]})
+        return _prediction(self._chunk({"ids": ids, "mask": mask, **cache}), cache)
 
     def most_rows(self, size: int) -> int:
         """Returns how many rows of so many tokens one call may have."""
@@ -129,3 +125,8 @@ class Reader:
             for first in range(0, len(rows), most):
                 yield rows[first : first + most], begin, size
             begin += size
+
+
+def _prediction(answer: Arrays, before: Mapping[str, np.ndarray]) -> Prediction:
+    log_probs = answer.pop("log_probs")
+    return Prediction(log_probs, {**answer, FINGERPRINT: before[FINGERPRINT]})

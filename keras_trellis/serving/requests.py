@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from keras_trellis.formats.checks import require, requirement
-from keras_trellis.formats.limits import (
-    MOST_STOP_BYTES,
-)
+from keras_trellis.formats.limits import MOST_STOP_BYTES
 from keras_trellis.formats.sampling import Sampling
 
 # In `forbidden_ids`, beside ids of the vocabulary.
@@ -30,23 +29,23 @@ _USUAL: dict[str, Any] = {
 
 
 class Settings(NamedTuple):
-    """How each row is continued, one value a row.
+    """How a row is continued.
 
     Attributes:
-        sampling: how a token is chosen.
+        sampling: how a token is chosen, with one value of each kind.
         max_length: how many tokens to add.
-        addends: `[B, V]`, minus infinity for what is not written and 0 for the rest; None: all 0.
-        stop_ids: `[B, S]`, tokens that end a row; negative ones stand for none.
-        stop: the texts that end each row.
+        addends: `[V]`, minus infinity for what is not written and 0 for the rest; None: all 0.
+        stop_ids: tokens that end the row; negative ones stand for none.
+        stop: the texts that end it.
         alternatives: how many of the most probable tokens to return in the place of each.
     """
 
     sampling: Sampling
-    max_length: np.ndarray
+    max_length: int
     addends: np.ndarray | None
-    stop_ids: np.ndarray
-    stop: list[list[str]]
-    alternatives: np.ndarray
+    stop_ids: frozenset[int]
+    stop: list[str]
+    alternatives: int
 
 
 class Vocabulary:
@@ -106,7 +105,7 @@ class Vocabulary:
         counts: np.ndarray = np.minimum(values, self.size)
         return counts
 
-    def settings(self, rows: int, **given: Any) -> Settings:
+    def settings(self, rows: int, **given: Any) -> list[Settings]:
         """Returns how to continue each of so many rows; see `LanguageModel.generate`."""
         given = {**_USUAL, **given}
 
@@ -123,25 +122,29 @@ class Vocabulary:
         max_length, stop_ids = number("max_length"), ids("stop_ids")
         temperature = np.minimum(number("temperature", "iuf"), _LARGEST)
         top_k, top_p = number("top_k"), number("top_p", "iuf")
-        return Settings(
-            sampling=Sampling(
-                # An infinite divisor would make NaN of minus infinity.
-                temperature=temperature.astype(np.float32),
-                top_k=np.where(top_k == 0, self.size, np.minimum(top_k, self.size)),
-                top_p=top_p.astype(np.float32),
-                seed=_per_row("seed", given["seed"], rows),
-            ),
-            max_length=max_length,
-            addends=self._addends(ids("forbidden_ids")),
-            stop_ids=stop_ids,
-            stop=_stop_texts(given["stop"], rows),
-            alternatives=self.alternatives(given["alternatives"], rows),
+        sampling = zip(
+            # An infinite divisor would make NaN of minus infinity.
+            temperature.astype(np.float32),
+            np.where(top_k == 0, self.size, np.minimum(top_k, self.size)),
+            top_p.astype(np.float32),
+            _per_row("seed", given["seed"], rows),
+            strict=True,
         )
+        columns = zip(
+            itertools.starmap(Sampling, sampling),
+            max_length.tolist(),
+            self._addends(ids("forbidden_ids")),
+            map(frozenset, stop_ids.tolist()),
+            _stop_texts(given["stop"], rows),
+            self.alternatives(given["alternatives"], rows).tolist(),
+            strict=True,
+        )
+        return [*itertools.starmap(Settings, columns)]
 
-    def _addends(self, ids: np.ndarray) -> np.ndarray | None:
+    def _addends(self, ids: np.ndarray) -> Sequence[np.ndarray | None]:
         ids = np.where(ids == _UNKNOWN, self._unknown_id, ids)
         if not (ids >= 0).any():
-            return None
+            return [None] * len(ids)
         addends = np.zeros([len(ids), self.size], np.float32)
         row, _ = np.nonzero(ids >= 0)
         addends[row, ids[ids >= 0]] = -np.inf
@@ -149,7 +152,7 @@ class Vocabulary:
             raise ValueError(
                 f"`forbidden_ids` must be less than all {self.size} tokens"
             )
-        return addends
+        return [*addends]
 
 
 def _integers(name: str, value: Any, kinds: str = "iu") -> np.ndarray:
@@ -204,17 +207,12 @@ def _stop_texts(value: Any, rows: int) -> list[list[str]]:
             f"`stop` must be texts, or a list of texts for each of the {rows} rows. "
             f"Received: {value!r}"
         )
-    listed = [_row_stops(row) for row in texts]
-    return [[text for text in row if text] for row in listed]
-
-
-def _row_stops(row: Sequence[str]) -> Sequence[str]:
-    for text in row:
+    for text in itertools.chain.from_iterable(texts):
         if not isinstance(text, str) or len(text.encode()) > MOST_STOP_BYTES:
             raise ValueError(
                 f"`stop` must be texts of at most {MOST_STOP_BYTES} bytes. Received: {text!r}"
             )
-    return row
+    return [[text for text in row if text] for row in texts]
 
 
 def _require_rows(name: str, values: np.ndarray, rows: int) -> None:

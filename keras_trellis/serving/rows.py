@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import codecs
 import enum
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -13,7 +13,6 @@ from keras_trellis.formats import sampling
 from keras_trellis.formats.tokenizer import Tokenizer
 from keras_trellis.serving.requests import Settings
 from keras_trellis.serving.sessions import Arrays
-from keras_trellis.serving.writing import first_stop
 
 
 class Outcome(enum.Enum):
@@ -62,41 +61,6 @@ class Compared(NamedTuple):
     likeliest_log_probs: np.ndarray
 
 
-class Asked(NamedTuple):
-    """What is asked of a row.
-
-    Attributes:
-        ids: int32 `[T]`, the text after a line break; they are in the vocabulary.
-        continued: how to continue it, with one value of each setting; None: not at all.
-        scored: whether to compare each id but the first with what the model expects in its place.
-        alternatives: how many of the most probable tokens to return in the place of each token
-            that is scored or written.
-        after: how many of the most probable tokens after the text to return.
-        deadline: until when, by `time.monotonic`.
-    """
-
-    ids: np.ndarray
-    continued: Settings | None = None
-    scored: bool = False
-    alternatives: int = 0
-    after: int = 0
-    deadline: float = np.inf
-
-
-def continuations(settings: Settings) -> Iterator[Settings]:
-    """Yields the settings of each row alone."""
-    for row in range(len(settings.max_length)):
-        one = np.array([row])
-        yield Settings(
-            sampling=settings.sampling.rows(one),
-            max_length=settings.max_length[one],
-            addends=None if settings.addends is None else settings.addends[one],
-            stop_ids=settings.stop_ids[one],
-            stop=[settings.stop[row]],
-            alternatives=settings.alternatives[one],
-        )
-
-
 class Row:
     """A row at work.
 
@@ -104,12 +68,18 @@ class Row:
     `outcome` is set.
 
     Args:
-        asked: what is asked.
+        ids: int32 `[T]`, the text after a line break; they are in the vocabulary.
         tokenizer: the model's tokens.
-        listener: whom news of it concern; it means nothing here.
+        continued: how to continue it; None: not at all.
+        scored: whether to compare each id but the first with what the model expects in its place.
+        alternatives: how many of the most probable tokens to return in the place of each token
+            that is scored or written.
+        count: how many of the most probable tokens after the text to return.
         streams: whether each token is news, or only the end.
 
     Attributes:
+        listener: whom news of it concern; it means nothing here.
+        deadline: until when, by `time.monotonic`.
         place: how many ids have been read.
         end: how many are to be read.
         compared: how probable the ids are, in the parts in which they were read.
@@ -123,17 +93,24 @@ class Row:
 
     def __init__(
         self,
-        asked: Asked,
+        ids: np.ndarray,
         tokenizer: Tokenizer,
-        listener: Any = None,
+        continued: Settings | None = None,
+        *,
+        scored: bool = False,
+        alternatives: int = 0,
+        count: int = 0,
         streams: bool = False,
     ) -> None:
-        self.asked = asked
-        self.listener = listener
+        self.ids = ids
+        self.continued = continued
+        self.alternatives = alternatives
+        self.listener: Any = None
+        self.deadline = np.inf
         self.streams = streams
         self.place = 0
         # The last id of a text that is only scored is a target.
-        self.end = len(asked.ids) - (asked.continued is None and not asked.after)
+        self.end = len(ids) - (continued is None and not count)
         self.compared: list[Compared] = []
         self.after: tuple[list[int], list[float]] | None = None
         self.written: list[Token] = []
@@ -143,14 +120,8 @@ class Row:
         self.cache: Arrays | None = None
         self._tokenizer = tokenizer
         self._decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
-        self._last = int(asked.ids[-1])
-        self._stops: Sequence[str] = ()
-        self._stop_ids: frozenset[int] = frozenset()
-        self._most = 0
-        if asked.continued is not None:
-            (self._stops,) = asked.continued.stop
-            self._stop_ids = frozenset(asked.continued.stop_ids[0].tolist())
-            self._most = int(asked.continued.max_length[0])
+        self._scored, self._count = scored, count
+        self._last = int(ids[-1])
 
     @property
     def is_read(self) -> bool:
@@ -162,16 +133,18 @@ class Row:
         # What follows id i is compared with id i + 1: the first id of a text is no target.
         begin = self.place + 1
         self.place += len(log_probs)
-        if self.asked.scored:
-            targets = self.asked.ids[begin : self.place + 1]
+        if self._scored:
+            targets = self.ids[begin : self.place + 1]
             # The last id has none behind it.
-            if len(targets):
-                compared = _compared(
-                    log_probs[: len(targets)], targets, self.asked.alternatives
+            if count := len(targets):
+                compared = Compared(
+                    log_probs[np.arange(count), targets],
+                    sampling.ranks(log_probs[:count], targets),
+                    *sampling.likeliest(log_probs[:count], self.alternatives),
                 )
                 self.compared.append(compared)
-        if self.is_read and self.asked.continued is None:
-            ids, values = sampling.likeliest(log_probs[-1:], self.asked.after)
+        if self.is_read and self.continued is None:
+            ids, values = sampling.likeliest(log_probs[-1:], self._count)
             self.after = ids[0].tolist(), values[0].tolist()
             self.outcome = Outcome.READ
 
@@ -183,15 +156,17 @@ class Row:
         likeliest_log_probs: Sequence[float] = (),
     ) -> None:
         """Adds a token to the text; see `Token`."""
-        ends = token_id in self._stop_ids
-        is_last = len(self.written) + 1 == self._most
+        assert self.continued is not None
+        ends = token_id in self.continued.stop_ids
+        is_last = len(self.written) + 1 == self.continued.max_length
         added = self._tokenizer.added(self._last, token_id)
         # A token may end within a character: its bytes wait for the next token, if one comes.
         piece = self._decoder.decode(added, final=ends or is_last)
         self._last = token_id
         text = self.text + piece
         # Searched with what was written before: a stop text may reach over several tokens.
-        begin = first_stop(text, len(self.text), self._stops) if self._stops else None
+        stops = self.continued.stop
+        begin = _first_stop(text, len(self.text), stops) if stops else None
         self.text = text[:begin]
         token = Token(token_id, piece, log_prob, likeliest_ids, likeliest_log_probs)
         self.written.append(token)
@@ -204,7 +179,7 @@ class Row:
     def all_compared(self) -> Compared:
         """Returns how probable the ids are, once they have been read."""
         if not self.compared:
-            nothing = np.zeros([0, self.asked.alternatives])
+            nothing = np.zeros([0, self.alternatives])
             return Compared(nothing.sum(1), nothing.sum(1), nothing, nothing)
         return Compared(*map(np.concatenate, zip(*self.compared, strict=True)))
 
@@ -214,16 +189,18 @@ class Row:
             return
         if self.cancelled:
             self.outcome = Outcome.CANCELLED
-        elif now > self.asked.deadline:
+        elif now > self.deadline:
             self.outcome = Outcome.LATE
 
 
-def _compared(
-    log_probs: np.ndarray, targets: np.ndarray, alternatives: int
-) -> Compared:
-    own = log_probs[np.arange(len(targets)), targets]
-    return Compared(
-        own,
-        sampling.ranks(log_probs, targets),
-        *sampling.likeliest(log_probs, alternatives),
-    )
+def _first_stop(text: str, searched: int, stops: Sequence[str]) -> int | None:
+    """Returns where the first stop text begins that a text has; None: it has none.
+
+    Args:
+        text: the text.
+        searched: how many of its first ones have no stop text.
+        stops: the stop texts, none of them empty.
+    """
+    # It may begin in what has been searched, which has all of it but its end.
+    places = (text.find(stop, max(searched - len(stop) + 1, 0)) for stop in stops)
+    return min((place for place in places if place >= 0), default=None)

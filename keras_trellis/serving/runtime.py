@@ -27,6 +27,7 @@ from keras_trellis.formats import manifest, sampling
 from keras_trellis.formats.checks import MODERATE, moderate, require
 from keras_trellis.formats.limits import MOST_TOKENS
 from keras_trellis.formats.tokenizer import Encoded, Tokenizer
+from keras_trellis.serving.batch import Batch
 from keras_trellis.serving.caches import Caches
 from keras_trellis.serving.reading import Prediction, Reader
 from keras_trellis.serving.requests import Vocabulary
@@ -157,6 +158,10 @@ class LanguageModel:
     def empty_cache(self, rows: int) -> Arrays:
         """Returns the cache of no text, for so many rows."""
         return self._caches.empty(rows)
+
+    def batch(self) -> Batch:
+        """Returns what advances rows together, as yet none."""
+        return Batch(self.reader, self.vocabulary_size, self.empty_cache(0))
 
     def prefill(self, ids: Any, lengths: Any) -> Prediction:
         """Reads prompts.
@@ -332,7 +337,7 @@ class LanguageModel:
         before = self._caches.checked(cache, count)
         prediction = self.reader.read(ids, lengths, before)
         last = ids[np.arange(count), lengths - 1]
-        return continued(self.reader, self.tokenizer, settings, last, prediction)
+        return continued(self.batch(), self.tokenizer, settings, last, prediction)
 
     def _begun(self, texts: Sequence[str]) -> Encoded:
         """Returns texts after a line break."""
@@ -383,24 +388,18 @@ def _graph(path: Path, threads: int, runtime: manifest.Runtime) -> Session:
         )
     rows = ["rows"]
     scores = [*rows, "steps"] if path.stem == "chunk" else rows
-    expected = {"log_probs": Spec(np.float32, [*scores, runtime.vocabulary_size])}
+    expected = {
+        "log_probs": Spec(np.dtype(np.float32), [*scores, runtime.vocabulary_size])
+    }
     for name, tensor in runtime.cache.items():
-        expected[name] = Spec(np.dtype(tensor.dtype).type, [*rows, *tensor.sizes])
+        expected[name] = Spec(np.dtype(tensor.dtype), [*rows, *tensor.sizes])
     for name, spec in (*session.specs.items(), *session.returned.items()):
-        if name in expected and not _fits(spec, expected[name]):
+        if name in expected and not spec.fits(expected[name]):
             raise manifest.ManifestError(
                 f"{path} must have {name} as {manifest.NAME} lists it, {expected[name]}. "
                 f"Received: {spec}"
             )
     return session
-
-
-def _fits(own: Spec, listed: Spec) -> bool:
-    """Returns whether two tensors may be the same one."""
-    return (own.dtype, len(own.sizes)) == (listed.dtype, len(listed.sizes)) and all(
-        not isinstance(a, int) or not isinstance(b, int) or a == b
-        for a, b in zip(own.sizes, listed.sizes, strict=True)
-    )
 
 
 def _listed(texts: Sequence[str]) -> list[str]:

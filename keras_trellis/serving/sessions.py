@@ -14,26 +14,25 @@ from keras_trellis.formats.names import NEXT
 
 Arrays = dict[str, np.ndarray]
 
-_DTYPES = {
-    "bool": np.bool_,
-    "float": np.float32,
-    "double": np.float64,
-    **{
-        f"{sign}int{bits}": getattr(np, f"{sign}int{bits}")
-        for sign in ("", "u")
-        for bits in (8, 16, 32, 64)
-    },
-}
+# What ONNX calls otherwise than NumPy.
+_NAMES = {"float": "float32", "double": "float64"}
 
 
 class Spec(NamedTuple):
     """What an input must be; a size that is no number may be any."""
 
-    dtype: Any
+    dtype: np.dtype[Any]
     sizes: Sequence[Any]
 
     def __str__(self) -> str:
-        return f"{np.dtype(self.dtype).name} of shape {[*self.sizes]}"
+        return f"{self.dtype.name} of shape {[*self.sizes]}"
+
+    def fits(self, other: Spec) -> bool:
+        """Returns whether two tensors may be the same one."""
+        return (self.dtype, len(self.sizes)) == (other.dtype, len(other.sizes)) and all(
+            not isinstance(a, int) or not isinstance(b, int) or a == b
+            for a, b in zip(self.sizes, other.sizes, strict=True)
+        )
 
     def checked(self, name: str, value: Any) -> np.ndarray:
         """Returns an input as an array.
@@ -46,13 +45,9 @@ class Spec(NamedTuple):
             array = given.astype(self.dtype)
         except (TypeError, ValueError):
             raise ValueError(
-                f"`{name}` must be {np.dtype(self.dtype).name}. Received: {type(value).__name__}"
+                f"`{name}` must be {self.dtype.name}. Received: {type(value).__name__}"
             ) from None
-        fits = [
-            not isinstance(size, int) or size == own
-            for size, own in zip(self.sizes, array.shape, strict=False)
-        ]
-        if array.ndim != len(self.sizes) or not all(fits):
+        if not self.fits(Spec(array.dtype, array.shape)):
             sizes = [size if isinstance(size, int) else "any" for size in self.sizes]
             raise ValueError(
                 f"`{name}` must be of shape {sizes}. Received: {list(array.shape)}"
@@ -115,4 +110,4 @@ class Session:
 def _spec(value: Any) -> Spec:
     """Returns what an input or output of a session is."""
     kind = value.type.removeprefix("tensor(").removesuffix(")")
-    return Spec(_DTYPES[kind], value.shape)
+    return Spec(np.dtype(_NAMES.get(kind, kind)), value.shape)

@@ -141,7 +141,7 @@ class Versions:
             whole = False
             try:
                 entries = manifest.read(folder)
-                manifest.check_sizes(folder, entries)
+                manifest.check(folder, entries, entries.runtime.files, sizes_alone=True)
                 whole = True
                 return self._load(folder, entries)
             except (manifest.ManifestError, OSError) as error:
@@ -162,7 +162,7 @@ class Versions:
         """Returns a version; None if it cannot be served, or not yet."""
         try:
             entries = manifest.read(folder)
-            manifest.check_sizes(folder, entries)
+            manifest.check(folder, entries, entries.runtime.files, sizes_alone=True)
         except (manifest.ManifestError, OSError) as error:
             if now - self._partial.setdefault(folder, now) >= _PATIENCE:
                 self._fail(folder, error)

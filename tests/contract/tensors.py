@@ -63,16 +63,12 @@ def with_gradients(function: Function, obj: Any) -> Callable[..., tuple]:
 
 
 def graph(function: Function, obj: Any) -> Callable[..., tuple]:
-    """Returns `with_gradients` as one graph, which reads the variables anew in each call."""
-    if BACKEND == "tensorflow":
-        import tensorflow as tf
-
-        return tf.function(with_gradients(function, obj), autograph=False)
-    if BACKEND == "torch":
-        return with_gradients(function, obj)
+    """Returns `with_gradients`, compiled; it reads the variables anew in each call."""
+    if BACKEND != "jax":
+        return compiled(with_gradients(function, obj))
     import jax
 
-    compiled = jax.jit(
+    jitted = jax.jit(
         lambda values, inputs, others: _differentiate(
             function, obj, values, inputs, others
         )
@@ -80,7 +76,7 @@ def graph(function: Function, obj: Any) -> Callable[..., tuple]:
 
     def run(inputs: Any, *others: Any) -> tuple:
         values = [variable.value for variable in obj.trainable_variables]
-        return compiled(values, ops.convert_to_tensor(inputs), others)
+        return jitted(values, ops.convert_to_tensor(inputs), others)
 
     return run
 

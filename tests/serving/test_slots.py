@@ -11,7 +11,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 from keras_trellis.serving import runtime
 from keras_trellis.serving.failures import Failures
-from keras_trellis.serving.rows import Asked, Outcome, Row, continuations
+from keras_trellis.serving.rows import Outcome, Row
 from keras_trellis.serving.slots import Slots
 from keras_trellis.serving.worker import ClosedError, FullError, Worker
 
@@ -55,32 +55,33 @@ def make(model, plan, number):
     random = np.random.default_rng(number)
     ids = random.integers(model.vocabulary_size, size=plan["length"]).astype(np.int32)
     settings, kind = plan["settings"], plan["kind"]
-    (how,) = continuations(model.vocabulary.settings(1, **settings))
-    asked = Asked(
+    (how,) = model.vocabulary.settings(1, **settings)
+    return Row(
         ids,
+        model.tokenizer,
         how if kind in ("write", "both") else None,
         scored=kind in ("score", "both"),
         alternatives=settings["alternatives"],
-        after=3 if kind == "next" else 0,
+        count=3 if kind == "next" else 0,
+        streams=bool(number % 2),
     )
-    return Row(asked, model.tokenizer, streams=bool(number % 2))
 
 
-def check(model, row, settings):
+def check(model, row, plan):
     """Asserts that a row has its answer of the runtime, all of it or the beginning."""
-    ids, count = row.asked.ids[None], [len(row.asked.ids)]
+    ids, count, settings = row.ids[None], [len(row.ids)], plan["settings"]
     cancelled = row.outcome is Outcome.CANCELLED
-    if row.asked.scored and not cancelled:
-        expected = model.score_ids(ids, count, row.asked.alternatives)
+    if plan["kind"] in ("score", "both") and not cancelled:
+        expected = model.score_ids(ids, count, row.alternatives)
         compared = row.all_compared()
         assert_allclose(-compared.log_probs, expected.nll[0, 1:], atol=1e-5)
         assert_array_equal(compared.ranks, expected.ranks[0, 1:])
         alternatives = expected.likeliest_ids[0, 1:]
         assert_array_equal(compared.likeliest_ids, alternatives)
-    if row.asked.after and not cancelled:
+    if plan["kind"] == "next" and not cancelled:
         log_probs = model.prefill(ids, count).log_probs[0]
         assert row.after[0] == np.argsort(-log_probs, kind="stable")[:3].tolist()
-    if row.asked.continued is None:
+    if row.continued is None:
         return
     expected = model.generate(ids, count, model.empty_cache(1), **settings)
     written = [token.token_id for token in row.written]
@@ -122,7 +123,7 @@ def test_every_answer_is_the_single_one(model, plans, size):
     assert slots.free == size
     assert {*map(id, news)} == {*map(id, everything)}  # each one is told once
     for row, plan in zip(everything, plans, strict=True):
-        check(model, row, plan["settings"])
+        check(model, row, plan)
 
 
 class Told:
@@ -155,15 +156,12 @@ class Told:
             self.news.clear()
 
 
-def endless(model, **asked):
+def endless(model, deadline=np.inf):
     """A row that writes until it is made to end."""
-    settings = model.vocabulary.settings(
-        1,
-        max_length=65_536,
-        seed=1,
-    )
-    (how,) = continuations(settings)
-    return Row(Asked(np.array([1], np.int32), how, **asked), model.tokenizer)
+    (how,) = model.vocabulary.settings(1, max_length=65_536, seed=1)
+    row = Row(np.array([1], np.int32), model.tokenizer, how)
+    row.deadline = deadline
+    return row
 
 
 @pytest.fixture
@@ -195,14 +193,9 @@ def test_a_full_queue_takes_all_rows_of_a_request_or_none(tied, worker):
 
 def test_tokens_are_counted_as_they_are_read_and_written(tied, worker):
     made, told = worker
-    settings = tied.vocabulary.settings(1, max_length=7, seed=1)
-    (how,) = continuations(settings)
-    rows = [Row(Asked(np.arange(9, dtype=np.int32), how), tied.tokenizer)]
-    rows += [
-        Row(
-            Asked(np.resize(np.arange(9, dtype=np.int32), 900), after=2), tied.tokenizer
-        )
-    ]
+    (how,) = tied.vocabulary.settings(1, max_length=7, seed=1)
+    rows = [Row(np.arange(9, dtype=np.int32), tied.tokenizer, how)]
+    rows += [Row(np.resize(np.arange(9, dtype=np.int32), 900), tied.tokenizer, count=2)]
     made.submit(rows)
     told.wait_for(rows)
     made.close()
@@ -226,7 +219,7 @@ def test_a_deadline_ends_rows_at_work_and_rows_that_wait(tied, worker):
 
 def test_a_closed_worker_ends_its_rows_and_takes_no_more(tied, worker):
     made, told = worker
-    row = Row(Asked(np.arange(9, dtype=np.int32), after=2), tied.tokenizer)
+    row = Row(np.arange(9, dtype=np.int32), tied.tokenizer, count=2)
     made.submit([row])
     made.close()
     with pytest.raises(ClosedError):
@@ -246,7 +239,7 @@ def test_a_step_that_fails_ends_its_rows_and_no_others(tied, worker, monkeypatch
     """The rows at work fail; the one that waits is read, and so is the next."""
     made, told = worker
     rows = [endless(tied), endless(tied)]
-    waits = Row(Asked(np.arange(9, dtype=np.int32), after=2), tied.tokenizer)
+    waits = Row(np.arange(9, dtype=np.int32), tied.tokenizer, count=2)
     made.submit([*rows, waits])
     told.news.wait(0.1)
     step = tied.reader.step
@@ -261,7 +254,7 @@ def test_a_step_that_fails_ends_its_rows_and_no_others(tied, worker, monkeypatch
     assert waits.outcome is Outcome.READ
     assert len(told.failures) == 1 and made.problem() is None
     assert {*told.ends} == {*rows, waits} and len(told.ends) == 3
-    after = Row(Asked(np.arange(9, dtype=np.int32), after=2), tied.tokenizer)
+    after = Row(np.arange(9, dtype=np.int32), tied.tokenizer, count=2)
     made.submit([after])
     told.wait_for([after])
     assert after.after == waits.after
@@ -286,7 +279,7 @@ def test_a_model_that_does_not_work_is_tried_until_it_does(tied, worker, monkeyp
     while made.problem():
         assert time.monotonic() < end
         time.sleep(0.01)
-    row = Row(Asked(np.arange(9, dtype=np.int32), after=2), tied.tokenizer)
+    row = Row(np.arange(9, dtype=np.int32), tied.tokenizer, count=2)
     made.submit([row])
     told.wait_for([row])
     assert row.outcome is Outcome.READ
@@ -294,7 +287,7 @@ def test_a_model_that_does_not_work_is_tried_until_it_does(tied, worker, monkeyp
 
 def test_rows_that_find_no_memory_for_a_slot_fail(tied, worker, monkeypatch):
     made, told = worker
-    row = Row(Asked(np.arange(9, dtype=np.int32), after=2), tied.tokenizer)
+    row = Row(np.arange(9, dtype=np.int32), tied.tokenizer, count=2)
     empty = tied.empty_cache
 
     def fail_once(rows):

@@ -27,15 +27,16 @@ from tests.serving import batching, model_server, models
 from tests.serving.served import SIGNATURES
 from tests.serving.serving import Server
 from trainers import client
-from trainers.serving import remote, writing
+from trainers.serving import remote, signatures
 
 NAME = "words"
 VOCABULARY = models.MODELS[NAME].vocabulary
-SAMPLING = writing.Sampling(max_length=10, temperature=1.0, top_k=0, top_p=1.0, seed=3)
+SAMPLING = remote.Sampling(max_length=10, temperature=1.0, top_k=0, top_p=1.0, seed=3)
 
 
 PAGE = ROOT / "docs" / "reference" / "signatures.md"
 SERVER = os.environ.get("TRELLIS_SERVER")
+TENSORFLOW_SERVING = ("grpc", "rest")
 
 
 @pytest.fixture(scope="module")
@@ -49,19 +50,19 @@ def served(exports):
 def serving(model):
     """Yields the addresses of a model by protocol."""
     with model_server.serve(model) as found:
-        yield dict(zip(client.PROTOCOLS, found, strict=True))
+        yield dict(zip(TENSORFLOW_SERVING, found, strict=True))
 
 
 @pytest.fixture(scope="module")
 def addresses(served):
     if SERVER:
-        yield dict(zip(client.PROTOCOLS, SERVER.split(","), strict=True))
+        yield dict(zip(TENSORFLOW_SERVING, SERVER.split(","), strict=True))
     else:
         with serving(served) as found:
             yield found
 
 
-@pytest.fixture(params=client.PROTOCOLS)
+@pytest.fixture(params=TENSORFLOW_SERVING)
 def flag(request, addresses):
     return [f"--protocol={request.param}", f"--server={addresses[request.param]}"]
 
@@ -69,7 +70,7 @@ def flag(request, addresses):
 @pytest.fixture
 def model(flag, addresses):
     protocol = flag[0].partition("=")[2]
-    return remote.Model(client.PROTOCOLS[protocol](addresses[protocol], NAME, 60))
+    return client.PROTOCOLS[protocol](addresses[protocol], NAME, 60)
 
 
 def run(*arguments, status=0):
@@ -108,7 +109,7 @@ def scored(served, text):
 
 
 def test_scores_are_the_models(served, model):
-    found = client.score(model, "a é zebra\nb")
+    found = model.score("a é zebra\nb")
     alone = scored(served, "a é zebra\nb")
     assert found.words == ["a", "é", "zebra", "<eos>", "b"]
     assert found.known == [True, True, False, True, True]
@@ -117,13 +118,14 @@ def test_scores_are_the_models(served, model):
 
 
 def test_nothing_has_no_surprise(model):
-    scores = client.score(model, "")
+    scores = model.score("")
     assert scores == ([], [], []) and scores.perplexity == 1.0
 
 
 @pytest.mark.parametrize("chunk", [1, 3, 8, 20])
-def test_text_is_the_same_in_pieces(served, model, chunk):
-    pieces = list(writing.generate(model, "a b", SAMPLING, chunk))
+def test_text_is_the_same_in_pieces(served, model, chunk, monkeypatch):
+    monkeypatch.setattr(signatures, "CHUNK", chunk)
+    pieces = list(model.generate("a b", SAMPLING))
     assert len(pieces) == -(-SAMPLING.max_length // chunk)
     assert "".join(pieces) == text_of(served, [0, 2, 3], SAMPLING)
 
@@ -132,7 +134,7 @@ def test_sampling_is_asked_for(served, model):
     for change in ({"seed": 4}, {"temperature": 0.0}, {"top_k": 2}, {"top_p": 0.3}):
         sampling = SAMPLING._replace(**change)
         expected = text_of(served, [0], sampling)
-        assert "".join(writing.generate(model, "", sampling)) == expected
+        assert "".join(model.generate("", sampling)) == expected
         assert expected != text_of(served, [0], SAMPLING)
 
 
@@ -144,27 +146,29 @@ def test_pieces_come_one_by_one(served, monkeypatch):
         lambda *call: asked.append(call[0]) or type(served).predict(served, *call),
     )
     with model_server.serve(served) as (address, _):
-        pieces = writing.generate(
-            remote.Model(remote.Grpc(address, NAME, 60)), "a", SAMPLING, 5
-        )
+        pieces = signatures.Grpc(address, NAME, 60).generate("a", SAMPLING)
         assert next(pieces)
         assert asked == [
-            *("tokenize", "prefill_v2", "generate_v2"),
-            *["detokenize"] * 2,
+            *("tokenize", "detokenize", "prefill_v2"),
+            *("generate_v2", "detokenize"),
         ]
     with pytest.raises(remote.RemoteError, match=f"no answer from {address}"):
         next(pieces)  # the server has gone
 
 
 def test_caches_are_the_same_over_both(served, model):
-    cache = {}
+    cache, expected = {}, {}
     for signature, ids in (
         ("prefill_v2", np.int32([[2, 3], [4, 5]])),
         ("step_v2", np.int32([6, 7])),
     ):
         lengths = {"lengths": np.int32([2, 1])} if signature == "prefill_v2" else {}
-        answer = model(signature, ids=ids, **lengths, **cache)
-        expected = served.predict(signature, {"ids": ids, **lengths, **cache})
+        answer = model.predict(signature, ids=ids, **lengths, **cache)
+        arrays = {
+            name: np.asarray(value, expected[name].dtype)
+            for name, value in cache.items()
+        }
+        expected = served.predict(signature, {"ids": ids, **lengths, **arrays})
         for name, value in expected.items():
             _equal(answer[name], value, name)
         cache = {
@@ -192,27 +196,27 @@ def requests_of(served):
     ]
     settings = [
         {
-            "temperature": [0.5],
-            "top_k": [0],
-            "top_p": [1],
-            "seed": [1],
-            "max_length": [6],
-            "stop_ids": [[-1]],
+            "temperature": np.float32([0.5]),
+            "top_k": np.int32([0]),
+            "top_p": np.float32([1]),
+            "seed": np.int64([1]),
+            "max_length": np.int32([6]),
+            "stop_ids": np.int32([[-1]]),
             "stop": [[""]],
-            "forbidden_ids": [[-1]],
+            "forbidden_ids": np.int32([[-1]]),
         },
         {
-            "temperature": [2, 0],
-            "top_k": [3, 1],
-            "top_p": [1, 0.5],
-            "seed": [2, 3],
-            "max_length": [2, 4],
-            "stop_ids": [[0, 3], [-1, 5]],
+            "temperature": np.float32([2, 0]),
+            "top_k": np.int32([3, 1]),
+            "top_p": np.float32([1, 0.5]),
+            "seed": np.int64([2, 3]),
+            "max_length": np.int32([2, 4]),
+            "stop_ids": np.int32([[0, 3], [-1, 5]]),
             "stop": [["b c", "e"], ["", ""]],
-            "forbidden_ids": [[0, 3], [-2, 1]],
+            "forbidden_ids": np.int32([[0, 3], [-2, 1]]),
         },
     ]
-    asked = [{"alternatives": [1]}, {"alternatives": [3, 0]}]
+    asked = [{"alternatives": np.int32(each)} for each in ([1], [3, 0])]
     return {
         **dict.fromkeys(("serving_default", "serve", "tokenize"), text),
         **dict.fromkeys(("detokenize", "prefill_v2"), ids),
@@ -231,28 +235,30 @@ def requests_of(served):
 @pytest.fixture(scope="module")
 def merging(served, addresses):
     if SERVER:  # which is to have its batching on
-        yield remote.Model(remote.Grpc(addresses["grpc"], NAME, 60))
+        yield signatures.Grpc(addresses["grpc"], NAME, 60)
         return
     model = served.merging(batching.Merge(requests=2, allowed_batch_sizes=(2, 5)))
     with model_server.serve(model) as (address, _):
-        yield remote.Model(remote.Grpc(address, NAME, 60))
+        yield signatures.Grpc(address, NAME, 60)
 
 
 @pytest.mark.parametrize("signature", [*SIGNATURES, "serve"])
 def test_merged_requests_do_not_mix(served, merging, addresses, signature):
     assert {*served.metadata.signature_def} == {*requests_of(served)}
-    alone = remote.Model(remote.Grpc(addresses["grpc"], NAME, 60))
+    alone = signatures.Grpc(addresses["grpc"], NAME, 60)
     both = requests_of(served)[signature]
     with futures.ThreadPoolExecutor(2) as pool:
-        answers = list(pool.map(lambda request: merging(signature, **request), both))
+        answers = list(
+            pool.map(lambda request: merging.predict(signature, **request), both)
+        )
     for request, answer in zip(both, answers, strict=True):
-        for name, expected in alone(signature, **request).items():
+        for name, expected in alone.predict(signature, **request).items():
             own = tuple(slice(size) for size in expected.shape)
             beyond = np.ones(answer[name].shape, bool)
             beyond[own] = False
             _equal(answer[name][own], expected, name)
             # Of a longer neighbour.
-            assert {*answer[name][beyond].tolist()} <= {0, -1, ""}
+            assert {*answer[name][beyond].tolist()} <= {0, -1, b""}
 
 
 def _equal(value, expected, name):
@@ -268,10 +274,8 @@ def test_a_text_beside_a_longer_one_keeps_its_tokens(served):
         model_server.serve(merging) as (address, _),
         futures.ThreadPoolExecutor(2) as pool,
     ):
-        model = remote.Model(remote.Grpc(address, NAME, 60))
-        found = list(
-            pool.map(lambda text: client.score(model, text), ["a b c d e", "é"])
-        )
+        model = signatures.Grpc(address, NAME, 60)
+        found = list(pool.map(model.score, ["a b c d e", "é"]))
     assert [len(each.words) for each in found] == [5, 1]
     alone = scored(served, "é")
     assert found[1].perplexity == pytest.approx(math.exp(alone["total"][0]), rel=1e-5)
@@ -369,7 +373,7 @@ def test_errors_are_one_line(flag, capsys, arguments, message):
     assert line.startswith("error: ") and message in line
 
 
-@pytest.mark.parametrize("protocol", client.PROTOCOLS)
+@pytest.mark.parametrize("protocol", TENSORFLOW_SERVING)
 def test_what_was_written_stays_when_the_server_fails(
     served, protocol, monkeypatch, capsys
 ):
@@ -465,7 +469,7 @@ def test_the_pages_request_over_grpc(served, addresses, capsys):
     exec(program.replace("localhost:8500", addresses["grpc"]), {})
     # What the page asks about: three words that this model does not know.
     unknown = [0, 1, 1, 1]
-    likeliest = writing.Sampling(
+    likeliest = remote.Sampling(
         max_length=8, temperature=0.0, top_k=0, top_p=1.0, seed=0
     )
     assert capsys.readouterr().out == f"{text_of(served, unknown, likeliest)}\n"
@@ -513,9 +517,14 @@ def test_the_pages_table_has_every_signature(served):
             assert ranks == ", ".join(expected)
 
 
-def test_the_command_imports_neither_keras_nor_tensorflow():
+@pytest.mark.parametrize("protocol", ["rest", "http"])
+def test_the_command_imports_neither_keras_nor_tensorflow(protocol):
     command = [sys.executable, "-X", "importtime", "-m", "trainers.client"]
-    command += ["--server=127.0.0.1:1", f"--model={NAME}"]
+    command += [
+        "--server=127.0.0.1:1",
+        f"--model={NAME}",
+        f"--protocol={protocol}",
+    ]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 2 and "error: no answer from 127.0.0.1:1" in done.stderr
     times, error = re.subn(r"^import time:.*\| +", "", done.stderr, flags=re.MULTILINE)

@@ -19,9 +19,9 @@ from tensorflow_serving.apis import get_model_metadata_pb2
 
 from tests.serving import model_server
 from trainers import client
-from trainers.serving import remote, server, writing
+from trainers.serving import remote, signatures, web
 
-PROTOCOLS = client.PROTOCOLS
+PROTOCOLS = {"grpc": signatures.Grpc, "rest": signatures.Rest}
 CONTROL = re.compile(
     "[\x00-\x09\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]"
 )
@@ -60,7 +60,11 @@ def http_of(body, status="200 OK", *headers):
 
 
 def rest(address, deadline=30.0):
-    return remote.Rest(address, "liar", deadline)
+    return signatures.Rest(address, "liar", deadline)
+
+
+def asks(model):
+    return lambda: model.score("a b")
 
 
 def refusal(call):
@@ -91,7 +95,7 @@ def test_a_dripping_answer_ends_at_the_deadline(begun):
 
     with talking(drip) as (address, _):
         before = time.monotonic()
-        message = refusal(rest(address, deadline=0.4).metadata)
+        message = refusal(asks(rest(address, deadline=0.4)))
         taken = time.monotonic() - before
     assert message == f"no answer from {address} within 0.4 seconds"
     assert 0.4 <= taken < 3  # all of the drops take 5
@@ -112,7 +116,7 @@ def test_an_answer_has_a_limit(framed, monkeypatch):
             connection.sendall(b"HTTP/1.1 200 OK\r\n\r\n" + body)
 
     with talking(talk) as (address, _):
-        message = refusal(rest(address).metadata)
+        message = refusal(asks(rest(address)))
     assert message == f"no answer from {address}: it sends more than 100,000 bytes"
 
 
@@ -129,7 +133,7 @@ def test_nobody_is_led_elsewhere(status):
             )
 
         with talking(talk) as (address, asked):
-            assert f"answered {status}" in refusal(rest(address).metadata)
+            assert f"answered {status}" in refusal(asks(rest(address)))
             assert len(asked) == 1
     assert not never
 
@@ -142,11 +146,11 @@ DEEP = b"[" * 100_000
     [
         (http_of(DEEP), "malformed answer of liar on"),
         (
-            http_of(b'{"metadata": ' + b'{"a":' * 900 + b"1" + b"}" * 901),
+            http_of(b'{"outputs": ' + b'{"a":' * 900 + b"1" + b"}" * 901),
             "malformed answer",
         ),
         (http_of(DEEP, "400 Bad Request"), "answered 400 Bad Request for liar: [[["),
-        (http_of(b'{"metadata": "\xff"}'), "malformed answer"),
+        (http_of(b'{"outputs": "\xff"}'), "malformed answer"),
         (http_of(b"1" * 10_000), "malformed answer"),
         (
             http_of(b'{"error": "' + SCREEN.encode() + b'"}', "500 Oh"),
@@ -163,7 +167,7 @@ DEEP = b"[" * 100_000
 )
 def test_bodies_that_are_no_answers(answer, message):
     with talking(lambda connection, _: connection.sendall(answer)) as (address, _):
-        assert message in refusal(rest(address).metadata)
+        assert message in refusal(asks(rest(address)))
 
 
 def texts(*row):
@@ -193,13 +197,12 @@ class Liar:
     """A language model's signatures of a text, that return what they are told to.
 
     Args:
-        changed: outputs of `score_v2` and `serving_default`; None: it is missing.
-        promised: what the signature says, where that is something else.
+        changed: outputs of `score_v2` and `serving_default`.
     """
 
     name, version = "liar", 1
 
-    def __init__(self, changed, promised=None):
+    def __init__(self, changed):
         self._outputs = {
             signature: {
                 **outputs,
@@ -217,11 +220,10 @@ class Liar:
                 info = described.inputs[name]
                 info.dtype = dtype.as_datatype_enum
                 info.tensor_shape.CopyFrom(tf.TensorShape([None]).as_proto())
-            for name, value in {**outputs, **(promised or {})}.items():
-                if value is not None:
-                    info, shape = described.outputs[name], [None] * value.ndim
-                    info.dtype = tf.as_dtype(value.dtype).as_datatype_enum
-                    info.tensor_shape.CopyFrom(tf.TensorShape(shape).as_proto())
+            for name, value in outputs.items():
+                info, shape = described.outputs[name], [None] * value.ndim
+                info.dtype = tf.as_dtype(value.dtype).as_datatype_enum
+                info.tensor_shape.CopyFrom(tf.TensorShape(shape).as_proto())
 
     check = model_server.Model.check
 
@@ -230,14 +232,14 @@ class Liar:
 
 
 @contextlib.contextmanager
-def lying(protocol, changed, promised=None):
+def lying(protocol, changed):
     """Yields the address of a `Liar`."""
-    with model_server.serve(Liar(changed, promised)) as found:
+    with model_server.serve(Liar(changed)) as found:
         yield dict(zip(PROTOCOLS, found, strict=True))[protocol]
 
 
 def model_at(protocol, address):
-    return remote.Model(PROTOCOLS[protocol](address, "liar", 30))
+    return PROTOCOLS[protocol](address, "liar", 30)
 
 
 @pytest.mark.parametrize(
@@ -245,47 +247,41 @@ def model_at(protocol, address):
     [
         (
             {"count": np.int32([3])},
-            "`count` must be from 0 to 2, the columns of `tokens`",
+            "`count` must be from 0 to 2, the columns of `words`",
         ),
         (
             {"count": np.int32([-1])},
-            "`count` must be from 0 to 2, the columns of `tokens`",
+            "`count` must be from 0 to 2, the columns of `words`",
         ),
         ({"count": np.int32([2**31 - 1])}, "`count` must be from 0 to 2"),
-        ({"nll": np.float32([[1, np.nan]])}, "`nll` must be finite numbers"),
-        ({"nll": np.float32([[1, np.inf]])}, "`nll` must be finite numbers"),
-        (
-            {"tokens": np.array([[b"a", b"b"]] * 2, object)},
-            "`tokens` must be string (1, None)",
-        ),
+        ({"count": np.int32([2, 2])}, "its `count` is not for one text"),
+        ({"nll": np.float32([[1, np.nan]])}, "`nll.0` must be finite numbers"),
+        ({"nll": np.float32([[1, np.inf]])}, "`nll.0` must be finite numbers"),
+        ({"tokens": texts("a")}, "`count` must be from 0 to 1"),
     ],
 )
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 def test_numbers_that_cannot_be(protocol, changed, message):
     with lying(protocol, changed) as address:
-        model = model_at(protocol, address)
-        assert message in refusal(lambda: client.score(model, "a b"))
+        assert message in refusal(asks(model_at(protocol, address)))
 
 
 @pytest.mark.parametrize(
     "changed, message",
     [
-        ({"count": "[true]"}, "`count` is no int32: it has values of bool"),
+        ({"count": "[true]"}, "its `count` has values of bool"),
         # 2 in 32 bits
-        ({"count": "[4294967298]"}, "`count` is no int32: it has 4294967298"),
-        (
-            {"count": "[18446744073709551618]"},
-            "`count` is no int32: it has values of object",
-        ),
-        ({"count": "[2.0]"}, "`count` is no int32: it has values of float64"),
+        ({"count": "[4294967298]"}, "its `count` must be finite numbers of 32 bits"),
+        ({"count": "[18446744073709551618]"}, "its `count` has values of object"),
+        ({"count": "[2.0]"}, "its `count` has values of float64"),
         ({"count": f"[{'9' * 5_000}]"}, "malformed answer"),
-        ({"nll": "[[1, 1e400]]"}, "`nll` must be finite numbers"),
-        ({"total": "[1e300]"}, "`total` is no float32: it has 1e+300"),
-        ({"total": "[null]"}, "`total` is no float32: it has values of object"),
-        ({"nll": "[[[1, 2]]]"}, "`nll` must be float32 (1, None)"),
-        ({"nll": "[" * 900 + "]" * 900}, "`nll` "),
-        ({"tokens": '[["a", ["b"]]]'}, "`tokens` is no string"),
-        ({"tokens": '[["a", {"b64": "Yg=="}]]'}, "`tokens` is no string"),
+        ({"nll": "[[1, 1e400]]"}, "`nll.0` must be finite numbers"),
+        ({"nll": "[[1, null]]"}, "`nll.0` has values of object"),
+        ({"nll": "[[[1, 2]]]"}, "`nll.0` is no list"),
+        ({"nll": "[[1, [2]]]"}, "`nll.0` is no list"),
+        ({"nll": "[" * 900 + "]" * 900}, "`nll.0` "),
+        ({"tokens": '[["a", ["b"]]]'}, "`tokens.0` is no text"),
+        ({"tokens": '[["a", {"b64": "Yg=="}]]'}, "`tokens.0` is no text"),
     ],
 )
 def test_json_that_cannot_be(changed, message, recwarn, monkeypatch):
@@ -303,55 +299,14 @@ def test_json_that_cannot_be(changed, message, recwarn, monkeypatch):
         lambda *_: f'{{"outputs": {{{body}}}}}',
     )
     with lying("rest", {}) as address:
-        model = model_at("rest", address)
-        assert message in refusal(lambda: client.score(model, "a b"))
+        assert message in refusal(asks(model_at("rest", address)))
     assert not recwarn.list
-
-
-@pytest.mark.parametrize(
-    "promised",
-    [
-        {"count": np.array(["2"], object)},
-        {"nll": np.float32([1])},
-        {"tokens": None},
-    ],
-    ids=["count_in_words", "one_nll", "no_tokens"],
-)
-def test_a_signature_that_promises_something_else(promised):
-    with lying("grpc", {}, promised) as address:
-        model = model_at("grpc", address)
-        message = refusal(lambda: client.score(model, "a b"))
-    assert (
-        "is no language model that keras_trellis exported: its signature 'score_v2' "
-        in message
-    )
-
-
-def test_a_signature_that_says_nonsense():
-    liar = Liar({})
-    liar.metadata.signature_def["score_v2"].outputs["nll"].dtype = 9999
-    with model_server.serve(liar) as (address, _):
-        assert "malformed answer" in refusal(
-            lambda: client.score(model_at("grpc", address), "a")
-        )
-    liar.metadata.signature_def["score_v2"].outputs["nll"].CopyFrom(
-        liar.metadata.signature_def["score_v2"].outputs["count"]
-    )
-    liar.metadata.signature_def["score_v2"].inputs[
-        "text"
-    ].dtype = tf.int32.as_datatype_enum
-    with model_server.serve(Liar({})) as (address, _):
-        model = model_at("grpc", address)
-        model._signatures = liar.metadata.signature_def
-        assert "no language model" in refusal(lambda: client.score(model, "a"))
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 def test_a_perplexity_beyond_all_numbers(protocol):
     with lying(protocol, {"nll": np.float32([[1, 1e30]])}) as address:
-        assert client.score(model_at(protocol, address), "a b").perplexity == float(
-            "inf"
-        )
+        assert math.isinf(model_at(protocol, address).score("a b").perplexity)
 
 
 def command(protocol, address, mode):
@@ -376,11 +331,10 @@ def test_tokens_do_not_command_the_terminal(protocol, capsys):
 
 def test_a_written_text_does_not_command_the_terminal(capsys, monkeypatch):
     monkeypatch.setattr(
-        client, "generate", lambda *_, **__: iter([f"{SCREEN}\n", "\tb\ud800"])
+        signatures.Grpc, "generate", lambda *_: iter([f"{SCREEN}\n", "\tb\ud800"])
     )
-    monkeypatch.setattr(client, "unknown", lambda *_: writing.Unknown(0, 1))
-    with lying("grpc", {}) as address:
-        assert command("grpc", address, "generate") == 0
+    monkeypatch.setattr(signatures.Grpc, "unknown", lambda *_: (0, 1))
+    assert command("grpc", "localhost:1", "generate") == 0
     assert capsys.readouterr().out == (
         "a" + r"\x1b[2J\x1b]0;taken\x07\r\x9b31m\u202e" + "\n\tb" + r"\ud800" + "\n"
     )
@@ -398,7 +352,7 @@ def bytes_over_grpc(answer, **options):
     port = server.add_insecure_port("127.0.0.1:0")
     server.start()
     try:
-        yield remote.Grpc(f"127.0.0.1:{port}", "liar", 30)
+        yield signatures.Grpc(f"127.0.0.1:{port}", "liar", 30)
     finally:
         server.stop(grace=None).wait()
 
@@ -409,10 +363,6 @@ def predicted(proto):
     return response.SerializeToString()
 
 
-def asked(transport):
-    return transport.predict("score_v2", {"text": np.array([b"a"], object)})
-
-
 @pytest.mark.parametrize(
     "shape", [[1, 10**12], [2**62, 2**62], [0, 2**62], [-1]], ids=str
 )
@@ -421,30 +371,20 @@ def test_a_number_that_fills_a_huge_tensor(shape):
     proto.tensor_shape.Clear()
     for size in shape:
         proto.tensor_shape.dim.add().size = size
-    with bytes_over_grpc(predicted(proto)) as transport:
-        assert "malformed answer" in refusal(lambda: asked(transport))
+    with bytes_over_grpc(predicted(proto)) as model:
+        assert "malformed answer" in refusal(asks(model))
 
 
 def test_bytes_that_are_no_message(caplog):
-    with bytes_over_grpc(b"\xff" * 100) as transport:
-        assert "malformed answer" in refusal(lambda: asked(transport))
-        assert "malformed answer" in refusal(transport.metadata)
+    with bytes_over_grpc(b"\xff" * 100) as model:
+        assert "malformed answer" in refusal(asks(model))
     assert not caplog.records
-
-
-def test_signatures_that_are_no_message():
-    response = get_model_metadata_pb2.GetModelMetadataResponse()
-    response.metadata["signature_def"].Pack(get_model_metadata_pb2.SignatureDefMap())
-    response.metadata["signature_def"].value = b"\xff" * 100
-    with bytes_over_grpc(response.SerializeToString()) as transport:
-        assert "does not tell the model's signatures" in refusal(transport.metadata)
 
 
 def test_text_that_is_no_text():
     response = {**SCORE, "tokens": np.array([[b"\xff", b"b"]], object)}
     with lying("grpc", response) as address:
-        model = model_at("grpc", address)
-        assert "`tokens` is no string" in refusal(lambda: client.score(model, "a b"))
+        assert "`tokens.0` is no text" in refusal(asks(model_at("grpc", address)))
 
 
 @pytest.mark.parametrize(
@@ -453,12 +393,12 @@ def test_text_that_is_no_text():
 def test_a_message_has_a_limit(compression, monkeypatch):
     monkeypatch.setattr(remote, "MOST_BYTES", 2**20)
     large = predicted(tf.make_tensor_proto(np.zeros([2**19], np.float32)))
-    with bytes_over_grpc(large, compression=compression) as transport:
-        assert "answered RESOURCE_EXHAUSTED" in refusal(lambda: asked(transport))
+    with bytes_over_grpc(large, compression=compression) as model:
+        assert "answered RESOURCE_EXHAUSTED" in refusal(asks(model))
 
 
 DESCRIBED = {"id": "m", "fingerprint": 1}
-GOOD = {"words": ["a"], "tokens": ["a"], "nll": [1.0]}
+GOOD = {"words": ["a"], "tokens": ["a"], "nll": [1.0], "unknown": 0}
 PART = b'data: {"choices": [{"printed": "a"}]}\n\n'
 
 
@@ -467,12 +407,19 @@ PART = b'data: {"choices": [{"printed": "a"}]}\n\n'
     [
         ("score", b"[]", "it is no JSON object"),
         ("score", b"<html>", "malformed answer"),
-        ("score", {"scores": []}, "its `scores` is not for one text"),
+        ("score", {"scores": []}, "it has no `scores.0`, a dict"),
         ("score", {"scores": [{**GOOD, "nll": [math.nan]}]}, "must be finite"),
-        ("score", {"scores": [{**GOOD, "nll": [True]}]}, "must be finite"),
-        ("score", {"scores": [{**GOOD, "words": [3]}]}, "`words` are no texts"),
+        ("score", {"scores": [{**GOOD, "nll": [True]}]}, "has values of bool"),
+        ("score", {"scores": [{**GOOD, "words": [3]}]}, "`words` is no text"),
         ("score", {"scores": [{**GOOD, "words": []}]}, "must have one length"),
-        ("next", {"next": [[{"token": 1, "log_prob": 0}]]}, "it has no `token`, a str"),
+        ("next", {"next": [[{"token": 1, "log_prob": 0}]]}, "`token` is no text"),
+        ("next", {"next": [[{"token": "a"}]]}, "`log_prob` has values of object"),
+        (
+            "next",
+            {"next": [[{"token": "a", "log_prob": 800}]], "unknown": [0]},
+            "each token must have one probability",
+        ),
+        ("next", {"next": [1]}, "it has no `next.0`, a list"),
         ("generate", PART, "the text breaks off"),
         ("generate", PART + b"data: {\n\n", "malformed answer"),
         (
@@ -484,7 +431,7 @@ PART = b'data: {"choices": [{"printed": "a"}]}\n\n'
     ],
 )
 def test_what_our_own_server_would_not_answer(mode, body, message, monkeypatch, capsys):
-    monkeypatch.setattr(server, "MOST_BYTES", 1_000_000)
+    monkeypatch.setattr(remote, "MOST_BYTES", 1_000_000)
     body = body if isinstance(body, bytes) else json.dumps(body).encode()
 
     def talk(connection, number):
@@ -509,4 +456,4 @@ def test_another_server_is_not_taken_for_our_own():
         talking(lambda connection, _: connection.sendall(http_of(b"{}"))) as (where, _),
         pytest.raises(remote.RemoteError, match="is not that of `keras-trellis serve`"),
     ):
-        server.Server(where, "m", 30)
+        web.Server(where, "m", 30)

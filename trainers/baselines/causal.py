@@ -31,6 +31,8 @@ class Block(keras.layers.Layer):
 
     Args:
         units: channels of the outputs.
+        dropout: rate at which numbers are dropped in training.
+        seed: of the dropout masks.
         kernel_initializer: of all kernels.
         **kwargs: `name`, `dtype` and `trainable` of every Keras layer.
     """
@@ -38,10 +40,20 @@ class Block(keras.layers.Layer):
     reach: int
     pasts: Sequence[tuple[int, int]]
 
-    def __init__(self, units: int, kernel_initializer: Any, **kwargs: Any) -> None:
+    def __init__(
+        self,
+        units: int,
+        *,
+        dropout: float = 0.0,
+        seed: int | None = None,
+        kernel_initializer: Any = "glorot_uniform",
+        **kwargs: Any,
+    ) -> None:
         super().__init__(**kwargs)
         self.units = units
+        self.dropout, self.seed = dropout, seed
         self.kernel_initializer = keras.initializers.get(kernel_initializer)
+        self.drop = keras.layers.Dropout(dropout, seed=seed, dtype=self.dtype_policy)
 
     def one_more_initializer(self) -> keras.initializers.Initializer:
         """Returns a copy for one more kernel: an initializer draws the same numbers each time."""
@@ -103,37 +115,10 @@ class Block(keras.layers.Layer):
         """Returns the constructor's arguments."""
         return super().get_config() | {
             "units": self.units,
+            "dropout": self.dropout,
+            "seed": self.seed,
             "kernel_initializer": keras.initializers.serialize(self.kernel_initializer),
         }
-
-
-class DroppingBlock(Block):
-    """A block that drops numbers in training.
-
-    Args:
-        units: channels of the outputs.
-        dropout: rate at which numbers are dropped.
-        seed: of the dropout masks.
-        kernel_initializer: of all kernels.
-        **kwargs: as for `Block`.
-    """
-
-    def __init__(
-        self,
-        units: int,
-        *,
-        dropout: float = 0.0,
-        seed: int | None = None,
-        kernel_initializer: Any = "glorot_uniform",
-        **kwargs: Any,
-    ) -> None:
-        super().__init__(units, kernel_initializer, **kwargs)
-        self.dropout, self.seed = dropout, seed
-        self.drop = keras.layers.Dropout(dropout, seed=seed, dtype=self.dtype_policy)
-
-    def get_config(self) -> dict[str, Any]:
-        """Returns the constructor's arguments."""
-        return super().get_config() | {"dropout": self.dropout, "seed": self.seed}
 
 
 @keras.saving.register_keras_serializable("trainers")

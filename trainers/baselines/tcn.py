@@ -18,13 +18,13 @@ from keras_trellis.core.convolution import (
 )
 from keras_trellis.core.schedule import Grid, Steps
 from keras_trellis.types import Number, Tensor
-from trainers.baselines.causal import DroppingBlock
+from trainers.baselines.causal import Block
 
 _CONVOLUTIONS = 2
 
 
 @keras.saving.register_keras_serializable("trainers")
-class TemporalBlock(DroppingBlock):
+class TemporalBlock(Block):
     """Two dilated causal convolutions with ReLU and dropout, and a shortcut around both.
 
     A shortcut between different numbers of channels is a
@@ -37,7 +37,7 @@ class TemporalBlock(DroppingBlock):
         units: channels of the outputs.
         kernel_size: taps of each convolution.
         dilation_rate: the distance between two taps in time steps.
-        **kwargs: as for `DroppingBlock`, which drops after each convolution.
+        **kwargs: as for `Block`; it drops after each convolution.
     """
 
     def __init__(

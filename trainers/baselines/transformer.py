@@ -11,13 +11,13 @@ from keras import ops
 from keras_trellis.backend import current as backend
 from keras_trellis.core.convolution import pad_left, time_steps
 from keras_trellis.types import Tensor
-from trainers.baselines.causal import Block, DroppingBlock
+from trainers.baselines.causal import Block
 
 EXPANSION = 4  # hidden channels of the two dense layers, in units; Vaswani et al.
 
 
 @keras.saving.register_keras_serializable("trainers")
-class AttentionBlock(DroppingBlock):
+class AttentionBlock(Block):
     """Causal attention to the last steps, then two dense layers, each with a shortcut around it.
 
     A learned number for each head and distance joins the scores of the attention. So a position is
@@ -31,7 +31,7 @@ class AttentionBlock(DroppingBlock):
         units: channels of inputs and outputs.
         heads: attention heads; each has `units // heads` channels.
         context: how many time steps a step attends to, its own included.
-        **kwargs: as for `DroppingBlock`, which drops before a shortcut is joined.
+        **kwargs: as for `Block`; it drops before a shortcut is joined.
     """
 
     def __init__(self, units: int, heads: int, context: int, **kwargs: Any) -> None:
@@ -134,22 +134,14 @@ class DenseBlock(Block):
     Args:
         units: channels of the outputs.
         normalize: whether to normalise the inputs first, as after the last `AttentionBlock`.
-        kernel_initializer: of the kernel.
-        **kwargs: `name`, `dtype` and `trainable` of every Keras layer.
+        **kwargs: as for `Block`; it drops nothing.
     """
 
     reach = 0
     pasts = ()
 
-    def __init__(
-        self,
-        units: int,
-        *,
-        normalize: bool = False,
-        kernel_initializer: Any = "glorot_uniform",
-        **kwargs: Any,
-    ) -> None:
-        super().__init__(units, kernel_initializer, **kwargs)
+    def __init__(self, units: int, *, normalize: bool = False, **kwargs: Any) -> None:
+        super().__init__(units, **kwargs)
         self.normalize = normalize
         policy = self.dtype_policy
         initializer = self.kernel_initializer

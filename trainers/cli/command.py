@@ -3,6 +3,7 @@
 import contextlib
 import enum
 import errno
+import functools
 import os
 import re
 import signal
@@ -14,7 +15,7 @@ from absl import app, flags, logging
 
 from trainers.cli import flag_errors
 from trainers.data import terminal
-from trainers.data.files import bad_byte, read_bytes, refuse_pipe
+from trainers.data.files import refuse_pipe
 from trainers.training import resources, stopping, watcher
 from trainers.training.hold import TakenError
 from trainers.training.workdir import NotKeptError, WorkdirError
@@ -140,7 +141,13 @@ def parse(
         # Read flag files first, since `--task` and `--preset` may be in one.
         argv = _expand_flagfiles(argv)
         # Only commands with `--task` have `--config` fields.
-        rest = _parsed(argv, tasks)
+        if "task" in flags.FLAGS:
+            from trainers.cli import config_flags
+
+            config_flags.offer(argv, tasks)
+            rest = config_flags.parse(argv)
+        else:
+            rest = flags.FLAGS(argv)
         flag_errors.check_paths()
         check()
     except stopping.OutputError:  # from --help
@@ -148,15 +155,6 @@ def parse(
     except ERRORS as error:
         sys.exit(fail(flag_errors.format_error(error), Status.REFUSED))
     return rest
-
-
-def _parsed(argv: list[str], tasks: Sequence[str]) -> list[str]:
-    if "task" not in flags.FLAGS:
-        return flags.FLAGS(argv)
-    from trainers.cli import config_flags, task_flags
-
-    task_flags.offer(argv, tasks)
-    return config_flags.parse(argv)
 
 
 def _expand_flagfiles(argv: list[str]) -> list[str]:
@@ -170,20 +168,27 @@ def _expand_flagfiles(argv: list[str]) -> list[str]:
     try:
         return flags.FLAGS.read_flags_from_files(argv, force_gnu=False)
     except UnicodeDecodeError as error:
-        byte = next(filter(None, map(_bad_byte, paths)), str(error))
         raise ValueError(
-            f"--flagfile must be a text file in UTF-8. Received: {byte}"
+            f"--flagfile must be a text file in UTF-8. Received: {', '.join(paths)} ({error})"
         ) from error
 
 
-def _bad_byte(path: str) -> str | None:
-    """Returns which byte of a file is not UTF-8, or None: absl reads ahead, and knows no line."""
-    content = read_bytes(path)
-    try:
-        content.decode()
-    except UnicodeDecodeError as error:
-        return bad_byte(content, error.start)
-    return None
+def program(
+    work: Callable[[], int | None],
+    check: Callable[[], None],
+    tasks: Sequence[str] = (),
+    parser: Callable[..., list[str]] = parse,
+) -> tuple[Callable[[list[str]], int], Callable[[list[str]], list[str]]]:
+    """Returns `main` and `parse_flags` of a command whose arguments are flags alone.
+
+    Args:
+        work: as for `exit_status`.
+        check: as for `parse`.
+        tasks: as for `parse`.
+        parser: parses the command line as `parse` does.
+    """
+    main = functools.partial(exit_status, work=work)
+    return main, functools.partial(parser, check=check, tasks=tasks)
 
 
 def require(*names: str) -> None:

@@ -1,4 +1,7 @@
-"""The flags `--config.FIELD=VALUE`: defined for a task and a preset, parsed, and checked."""
+"""The flags `--config.FIELD=VALUE`: defined for a task and a preset, parsed, and checked.
+
+Here are also the values of `--task` and `--preset`: in the help, in errors, and as a list.
+"""
 
 import re
 import sys
@@ -11,12 +14,14 @@ from etils import epath
 from ml_collections import config_flags
 
 from trainers.data.files import exists
-from trainers.data.names import Values, flatten, nested, unknown
+from trainers.data.names import Values, flatten, nearest, nested, unknown
 from trainers.data.stores import to_path
 from trainers.tasks import config as configs
-from trainers.tasks import schema, unread
+from trainers.tasks import registry, schema
 from trainers.training import workdir
 
+LIST = "list"  # the value of `--preset` that prints the presets of a task
+_HELP = ("help", "helpshort", "helpfull", "h", "?")
 _OVERRIDE = re.compile(r"--?(?:no)?config\.([^=]*)")
 
 
@@ -79,36 +84,6 @@ class _Named(NamedTuple):
     former: Values
 
 
-def define_flag(
-    argv: Sequence[str], flag_values: flags.FlagValues = flags.FLAGS
-) -> Values:
-    """Defines `--config.FIELD` flags for the task and preset, or the file, that `argv` names.
-
-    It defines nothing without `--task` or `--config_file`, since there is no config.
-
-    Returns:
-        the values that may stay behind when a change leaves nothing that reads them.
-
-    Raises:
-        ValueError: the task, the preset or a field is unknown; the message has the nearest name. Or
-            the file is no config.
-        OSError: the file cannot be read.
-    """
-    fields = overridden(argv)
-    named = _named(argv, flag_values)
-    if named is None:
-        if fields:
-            raise ValueError(
-                f"--config.{fields[0]} was given without --task, whose field it is"
-            )
-        return {}
-    _check_fields(fields, flatten(named.config))
-    config_flags.DEFINE_config_dict(
-        "config", named.config, "", flag_values=flag_values, sys_argv=list(argv)
-    )
-    return named.former
-
-
 def _check_fields(fields: Iterable[str], known: Iterable[str]) -> None:
     for field in fields:
         if field in ("task", "preset"):
@@ -150,7 +125,7 @@ def say_renamed(task: str, preset: str | None) -> None:
 
 def _new(config: ml_collections.ConfigDict, given: Collection[str]) -> _Named:
     """Returns the config of a new run: what its own layer reads goes with the layer."""
-    read = unread.read(flatten(config))
+    read = schema.read_values(flatten(config))
     return _Named(config, {name: read[name] for name in read if name not in given})
 
 
@@ -201,14 +176,28 @@ def parse(
 ) -> list[str]:
     """Parses a command line with its config flags; returns the arguments, as absl does.
 
-    `schema.check` later checks whether the values go together.
+    It defines `--config.FIELD` flags for the task and preset, or the file, that `argv` names; none
+    without `--task` or `--config_file`, since there is no config. `schema.check` later checks
+    whether the values go together.
 
     Raises:
-        ValueError: as in `define_flag`; or a value has the wrong type or is out of its range. The
+        ValueError: the task, the preset or a field is unknown; the message has the nearest name.
+            Or the file is no config; or a value has the wrong type or is out of its range: the
             message names the field, the value and what was expected.
+        OSError: the file cannot be read.
         flags.Error: any other mistake in the flags.
     """
-    former = define_flag(argv, flag_values)
+    fields = overridden(argv)
+    named = _named(argv, flag_values)
+    if named is not None:
+        _check_fields(fields, flatten(named.config))
+        config_flags.DEFINE_config_dict(
+            "config", named.config, "", flag_values=flag_values, sys_argv=list(argv)
+        )
+    elif fields:
+        raise ValueError(
+            f"--config.{fields[0]} was given without --task, whose field it is"
+        )
     try:
         rest = flag_values(argv)
     except flags.IllegalFlagValueError as error:
@@ -216,13 +205,13 @@ def parse(
         if not match:
             raise
         raise ValueError(_wrong_type(flag_values, match[1], match[2])) from error
-    if "config" in flag_values:
+    if named is not None:
         config: Any = flag_values["config"].value
         values = flatten(config)
         schema.check_fields(values)
-        behind = unread.left_behind(values, former)
+        behind = schema.left_behind(values, named.former)
         config.update(nested(schema.defaults_of(values, behind)))
-        _check_schedule(config, overridden(argv))
+        _check_schedule(config, fields)
         flag_values["task"].value = config.task  # that of the file, if there is one
     return rest
 
@@ -269,3 +258,56 @@ def _wrong_type(flag_values: flags.FlagValues, field: str, value: str) -> str:
     return (
         f"`config.{field}` must be of type {expected}. Received: config.{field}={value}"
     )
+
+
+def offer(
+    argv: Sequence[str],
+    tasks: Sequence[str] = (),
+    flag_values: flags.FlagValues = flags.FLAGS,
+) -> None:
+    """Has `--help` name the tasks of a command and the presets of the task; or lists these.
+
+    Args:
+        argv: the command line. With `--preset=list` the process ends here.
+        tasks: the tasks that the command takes; (): all of them.
+        flag_values: the command's flags.
+
+    Raises:
+        ValueError: the task is unknown, or missing where its presets are to be listed.
+    """
+    tasks = tasks or list(registry.TASKS)
+    flag_values["task"].help = f"The task: one of {', '.join(tasks)}."
+    task = last_value(argv, "task")
+    if task is not None:
+        _check_known(task, tasks)
+    if last_value(argv, "preset") == LIST:
+        print("\n".join(_preset_lines(require(task, tasks))), flush=True)
+        sys.exit(0)
+    if task is not None and any(each.lstrip("-") in _HELP for each in argv[1:]):
+        flag_values["preset"].help = "\n".join(
+            [f"That of {task}:", *_preset_lines(task)]
+        )
+
+
+def require(task: str | None, tasks: Iterable[str]) -> str:
+    """Returns the value of `--task`.
+
+    Raises:
+        ValueError: it is missing; the message has the tasks of the command.
+    """
+    if not task:
+        raise ValueError(f"--task is missing; expected one of {', '.join(tasks)}")
+    return task
+
+
+def _check_known(task: str, tasks: Sequence[str]) -> None:
+    """Raises ValueError for an unknown task; a command itself refuses those of others."""
+    if task not in registry.EVERY:
+        known = registry.EVERY if nearest(task, registry.EVERY) else tasks
+        raise ValueError(unknown("--task", task, known))
+
+
+def _preset_lines(task: str) -> list[str]:
+    (first, line), *others = configs.described(task).items()
+    lines = [f"{name}: {line}" for name, line in others]
+    return [f"{first} (the default): {line}", *lines]

@@ -89,7 +89,8 @@ def naming(flag: str, argument: str) -> Iterator[None]:
 
 def _unknown(name: str, values: flags.FlagValues) -> str:
     # Leave out absl's own flags, which nobody looks for.
-    own = [name for name in values if not _defined_by_absl(name, values)]
+    modules = {name: str(values.find_module_defining_flag(name)) for name in values}
+    own = [name for name in values if not modules[name].startswith("absl.")]
     if "config" in values:
         config: Any = values["config"].value
         own += [f"config.{field}" for field in names.flatten(config)]
@@ -99,34 +100,10 @@ def _unknown(name: str, values: flags.FlagValues) -> str:
     )
 
 
-def _defined_by_absl(name: str, values: flags.FlagValues) -> bool:
-    return str(values.find_module_defining_flag(name)).startswith("absl.")
-
-
 def expected_by(parser: Any) -> str:
     """Returns what a parser accepts, or an empty string if it does not tell."""
     if isinstance(parser, flags.EnumParser):
         return f"one of {', '.join(parser.enum_values)}"
     if isinstance(parser, flags.BooleanParser):
         return "true or false"
-    if isinstance(parser, flags.IntegerParser | flags.FloatParser):
-        return f"{parser.number_article} {parser.number_name}{_between(parser)}"
     return parser.syntactic_help
-
-
-def _between(parser: Any) -> str:
-    low, high = parser.lower_bound, parser.upper_bound
-    if low is None or high is None:
-        return "" if low is None else f" of at least {_shown(low)}"
-    return f" from {_shown(low)} to {_shown(high)}"
-
-
-def _shown(bound: float) -> str:
-    for power in (31, 63):
-        for value, text in (
-            (-(2**power), f"-2**{power}"),
-            (2**power - 1, f"2**{power} - 1"),
-        ):
-            if bound == value:
-                return text
-    return f"{bound:,}".removesuffix(".0")

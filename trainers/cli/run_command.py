@@ -4,7 +4,7 @@ import functools
 import hashlib
 import logging
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,6 @@ from trainers.cli import (
     config_flags,
     ending,
     run_flags,
-    task_flags,
 )
 from trainers.data import files, names
 from trainers.tasks import config as configs
@@ -106,54 +105,38 @@ def program(
         flag_modes: the modes that use a flag, by the name of the command's own flag.
         check: raises ValueError if the command's own flags do not go together.
     """
+    tasks = registry.trained_by(name)
 
     def main(argv: list[str]) -> int:
         return command.exit_status(argv, modes[FLAGS.mode])
 
     def parse_flags(argv: list[str]) -> list[str]:
         def check_all() -> None:
-            check_flags(argv, name, modes, flag_modes or {})
+            _check_mode(modes, {**_FLAG_MODES, **(flag_modes or {})})
+            _check_config(argv, tasks)
+            run_flags.check_named(tasks)
+            if FLAGS.task:
+                _check_task(name, FLAGS.task)
+            if FLAGS.mode == _TRAIN:
+                _check_workers(name)
             check()
 
-        return command.parse(argv, check_all, registry.trained_by(name))
+        return command.parse(argv, check_all, tasks)
 
     return main, parse_flags
 
 
-def check_flags(
-    argv: list[str],
-    program: str,
-    modes: Iterable[str],
-    flag_modes: Mapping[str, tuple[str, ...]],
-) -> None:
-    """Checks the flags of a command before anything is read.
-
-    Args:
-        argv: the command line.
-        program: the command's name, as in `Task.program`.
-        modes: the command's modes.
-        flag_modes: the modes that use a flag, by the name of the command's own flag.
-
-    Raises:
-        ValueError: a flag has no use in the mode, no run is named, or the task belongs to another
-            command.
-    """
-    if FLAGS.mode not in modes:
-        raise ValueError(names.unknown("--mode", FLAGS.mode, modes))
-    _check_mode({**_FLAG_MODES, **flag_modes})
+def _check_config(argv: Sequence[str], tasks: Sequence[str]) -> None:
+    """Raises ValueError if the config is wrong, or is given to a run that has one."""
+    fields = config_flags.overridden(argv)
     if FLAGS.mode == _TRAIN:
-        task_flags.require(FLAGS.task, registry.trained_by(program))
+        config_flags.require(FLAGS.task, tasks)
         schema.check(FLAGS.config)
-        _check_epochs(FLAGS.config.training, config_flags.overridden(argv))
-    elif fields := config_flags.overridden(argv):
+        _check_epochs(FLAGS.config.training, fields)
+    elif fields:
         raise ValueError(
             f"--config.{fields[0]} has no use in --mode={FLAGS.mode}: the workdir's config holds"
         )
-    run_flags.check_named(registry.trained_by(program))
-    if FLAGS.task:
-        _check_task(program, FLAGS.task)
-    if FLAGS.mode == _TRAIN:
-        _check_workers(program)
 
 
 def _check_epochs(training: Any, given: Sequence[str]) -> None:
@@ -189,13 +172,17 @@ def _check_workers(program: str) -> None:
         )
 
 
-def _check_mode(flag_modes: Mapping[str, tuple[str, ...]]) -> None:
-    for name, modes in flag_modes.items():
-        if FLAGS[name].present and FLAGS.mode not in modes:
+def _check_mode(modes: Modes, flag_modes: Mapping[str, tuple[str, ...]]) -> None:
+    """Raises ValueError if there is no such mode, or a flag has no use in it."""
+    if FLAGS.mode not in modes:
+        raise ValueError(names.unknown("--mode", FLAGS.mode, modes))
+    for name, its_modes in flag_modes.items():
+        if FLAGS[name].present and FLAGS.mode not in its_modes:
             is_seed = name == "seed" and FLAGS.mode == _TRAIN
             hint = "; training takes --config.seed" if is_seed else ""
+            others = " and ".join(its_modes)
             raise ValueError(
-                f"--{name} has no use in --mode={FLAGS.mode}, only in {' and '.join(modes)}{hint}"
+                f"--{name} has no use in --mode={FLAGS.mode}, only in {others}{hint}"
             )
 
 

@@ -7,7 +7,7 @@ import ml_collections
 from absl import flags
 from etils import epath
 
-from trainers.cli import command, config_flags, task_flags
+from trainers.cli import command, config_flags
 from trainers.data.stores import to_path
 from trainers.tasks import registry
 
@@ -66,4 +66,4 @@ def parse(
 def check_named(tasks: Iterable[str] = registry.TASKS) -> None:
     """Raises ValueError if the flags name no run; the message has the tasks."""
     if not FLAGS.workdir:
-        task_flags.require(FLAGS.task, tasks)
+        config_flags.require(FLAGS.task, tasks)

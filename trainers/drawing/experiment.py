@@ -18,8 +18,7 @@ from trainers.drawing.tasks import NATS
 from trainers.tasks import registry
 from trainers.training import announcing, memory
 from trainers.training.events import EVENTS, LackingError, event_files, recorded
-from trainers.training.examples import ExamplesExperiment
-from trainers.training.experiment import PROTOCOL, Check, Scores
+from trainers.training.experiment import PROTOCOL, Check, ExamplesExperiment, Scores
 
 ANIMATION, DRAWINGS = "drawing.gif", "drawings"
 _TAG = "samples, then copies"  # of the pictures in TensorBoard

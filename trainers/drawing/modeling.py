@@ -10,7 +10,7 @@ from ml_collections import ConfigDict
 from keras_trellis.types import Tensor
 from trainers.data.sequences import SequenceData
 from trainers.drawing.model import DRAW
-from trainers.training.examples import ShuffledExamples
+from trainers.training.experiment import ShuffledExamples
 from trainers.training.schedules import WHOLE
 
 

@@ -9,7 +9,6 @@ import numpy as np
 import tensorflow as tf
 
 from keras_trellis import arguments
-from keras_trellis.models import passes
 from keras_trellis.types import Tensor
 from trainers.data import streams
 from trainers.kinds.measures import WORDS, Metric, Number, TokenMeasure
@@ -136,11 +135,9 @@ class Evaluator:
     ) -> tuple[list[Tensor], Any]:
         """Returns the nll and the metrics of each target, and the past of the next ones."""
         model = self._model
-        outputs, past = passes.read(
-            model, ids, cache=cache, initial_state=initial_state
-        )
-        nll = passes.nll(model, outputs, targets, **head_arguments)
-        log_probs = passes.log_probs(model, outputs)
+        outputs, past = model.read(ids, cache, initial_state)
+        nll = model.nll(outputs, targets, **head_arguments)
+        log_probs = model.log_probs(outputs)
         metrics = [metric.compute(log_probs, targets) for metric in self._metrics]
         return [nll, *metrics], past
 

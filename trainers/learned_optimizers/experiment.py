@@ -19,8 +19,7 @@ from trainers.learned_optimizers.tasks import MEAN_LOSS
 from trainers.models.cells import CELLS
 from trainers.tasks import registry
 from trainers.training import announcing, checkpoints, memory
-from trainers.training.examples import ExamplesExperiment
-from trainers.training.experiment import PROTOCOL, Check, Scores
+from trainers.training.experiment import PROTOCOL, Check, ExamplesExperiment, Scores
 from trainers.training.workdir import WorkdirError
 
 OPTIMIZER = "optimizer.npz"

@@ -15,7 +15,6 @@ from trainers.models.kinds import (
     Activations,
     Batch,
     Kind,
-    offset,
     stacked,
     unused_dilations,
     widths,
@@ -49,7 +48,7 @@ class Causal(Kind):
 
     def build(self, model: ConfigDict, outputs: int, **settings: Any) -> CausalLayer:
         """Returns the layer; its blocks have no recurrent kernel that an initializer is for."""
-        seed = settings.get("seed")
+        seed = settings.get("seed", 0)
         names = ("kernel_initializer", "dtype")
         kernels = {name: settings[name] for name in names if name in settings}
         blocks = self.blocks(model, outputs, seed, kernels)
@@ -57,7 +56,7 @@ class Causal(Kind):
         return CausalLayer(blocks, dropout=dropout, seed=seed, name="trellis")
 
     def blocks(
-        self, model: ConfigDict, outputs: int, seed: int | None, kernels: dict[str, Any]
+        self, model: ConfigDict, outputs: int, seed: int, kernels: dict[str, Any]
     ) -> list[Any]:
         """Returns the blocks, from the lowest up.
 
@@ -81,7 +80,7 @@ class Temporal(Causal):
         yield from unused_dilations(values)
 
     def blocks(
-        self, model: ConfigDict, outputs: int, seed: int | None, kernels: dict[str, Any]
+        self, model: ConfigDict, outputs: int, seed: int, kernels: dict[str, Any]
     ) -> list[Any]:
         """Returns the blocks, whose dilations repeat as those of a trellis network."""
         dilations = itertools.cycle(model.dilation_rate)
@@ -92,7 +91,7 @@ class Temporal(Causal):
                 model.kernel_size,
                 next(dilations),
                 dropout=model.recurrent_dropout,
-                seed=offset(seed, number),
+                seed=seed + number,
                 name=f"block_{number}",
                 **kernels,
             )
@@ -119,7 +118,7 @@ class Attention(Causal):
     own = (*Causal.own, "layers", "transformer")
 
     def blocks(
-        self, model: ConfigDict, outputs: int, seed: int | None, kernels: dict[str, Any]
+        self, model: ConfigDict, outputs: int, seed: int, kernels: dict[str, Any]
     ) -> list[Any]:
         """Returns the blocks; the outputs are normalised before the last dense layer."""
         blocks: list[Any] = [
@@ -130,7 +129,7 @@ class Attention(Causal):
                 model.units,
                 **model.transformer,
                 dropout=model.recurrent_dropout,
-                seed=offset(seed, number),
+                seed=seed + number,
                 name=f"block_{number}",
                 **kernels,
             )

@@ -188,10 +188,3 @@ def counted(count: int, noun: str) -> str:
 def widths(count: int, units: int, outputs: int) -> list[int]:
     """Returns the channels of stacked layers, the last as wide as the outputs."""
     return [units] * (count - 1) + [outputs]
-
-
-def offset(seed: int | None, number: int) -> int | None:
-    """Returns the seed of a layer of a stack."""
-    if seed is None:
-        return None
-    return seed + number

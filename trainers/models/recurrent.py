@@ -30,7 +30,6 @@ from trainers.models.kinds import (
     Kind,
     class_name,
     counted,
-    offset,
     stacked,
     widths,
 )
@@ -96,7 +95,7 @@ class Recurrent(Kind):
         layers = []
         settings |= self._arguments(model)
         for number, width in enumerate(widths(model.layers, model.units, outputs), 1):
-            own = {"seed": offset(seed, number), "name": f"layer_{number}"}
+            own = {"seed": seed + number, "name": f"layer_{number}"}
             layers.append(self._layer(width, **own, **settings))
             if model.layer_dropout is not None:
                 settings["dropout"] = model.layer_dropout

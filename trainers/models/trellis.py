@@ -114,7 +114,7 @@ class Trellis(Kind):
         For the last output alone: two time steps in all for each of the sequence, as if dilations
         double.
         """
-        blocks, channels = _blocks(model), batch.positions * model.units
+        blocks, channels = gates.NAMES[model.gate].blocks, batch.positions * model.units
         if batch.last_only:
             return Activations(0, 2 * channels * (blocks + 2))
         # Each level keeps its pre-activations, h and c. One level at a time and the injected input
@@ -193,7 +193,3 @@ def _channel_rules(values: Values) -> Iterator[Rule]:
     words = values["model.embedding_units"]
     outputs = values["model.output_units"] or words or units
     yield outputs > units, "model.output_units", f"at most config.model.units={units}"
-
-
-def _blocks(model: ConfigDict) -> int:
-    return gates.NAMES[model.gate].blocks

@@ -54,7 +54,6 @@ class Optimizer(keras.optimizers.Optimizer):
         steps: int = 0,
         scales: bool = False,
     ):
-        _check_not_negative(learning_rate=learning_rate, weight_decay=weight_decay)
         super().__init__(learning_rate=lambda: self.learning_rate)
         # Keras's own variable is float32, too coarse for a run in float64.
         self.rate = self.add_scalar("learning_rate", "float64")
@@ -210,10 +209,6 @@ class Optimizer(keras.optimizers.Optimizer):
             for variable, value in zip(variables, values, strict=True):
                 variable.assign(value)
 
-    def slots(self) -> dict[str, Sequence[keras.Variable]]:
-        """Returns lists by name, with one variable for each variable given to `build`."""
-        return dict(self.slot_variables)
-
     def coupled(self, gradient: tf.Tensor, variable: tf.Variable) -> tf.Tensor:
         """Returns the gradient with the weight decay in it, in the variable's dtype."""
         gradient = tf.cast(gradient, variable.dtype)
@@ -231,14 +226,6 @@ def _averages(config: ConfigDict) -> bool:
 def _with_average(slot_names: tuple[str, ...], averages: bool) -> tuple[str, ...]:
     """Returns the names of all slots."""
     return (*slot_names, "average") if averages else slot_names
-
-
-def _check_not_negative(**arguments: float) -> None:
-    for name, value in arguments.items():
-        if not (math.isfinite(value) and value >= 0):
-            raise ValueError(
-                f"`{name}` must be finite and not negative. Received: {name}={value}"
-            )
 
 
 def _one() -> tf.Variable:

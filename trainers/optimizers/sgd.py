@@ -26,20 +26,13 @@ class SGD(Optimizer):
 
     torch_name = "SGD"
 
-    def __init__(
-        self,
-        learning_rate: float,
-        weight_decay: float = 0.0,
-        averages: bool = False,
-        steps: int = 0,
-        scales: bool = False,
-    ):
-        super().__init__(learning_rate, weight_decay, averages, steps, scales)
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
         if self.averaged_from is None:
             # Without averages too: checkpoints of every release have it.
             self.averaged_from = self.add_averaged_from()
         self.last_factor: Any = None
-        if averages and scales:
+        if self.averages and self.rate_factor is not None:
             self.last_factor = self.add_scalar("last_factor", "float64", "ones")
 
     def update_variable(self, gradient: Any, variable: Any, learning_rate: Any) -> None:

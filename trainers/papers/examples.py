@@ -17,8 +17,7 @@ from trainers.papers.step import State, bound
 from trainers.sequences import models
 from trainers.sequences.layer import TrainedLayer
 from trainers.tasks import registry
-from trainers.training.examples import DATA
-from trainers.training.experiment import PROTOCOL
+from trainers.training.experiment import DATA, PROTOCOL
 from trainers.training.workdir import WorkdirError, read_record
 
 Scores = dict[str, dict[str, Any]]

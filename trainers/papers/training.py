@@ -2,6 +2,7 @@
 
 import contextlib
 import math
+import platform
 import time
 from collections.abc import Mapping
 from typing import Any
@@ -13,8 +14,7 @@ from etils import epath
 from ml_collections import ConfigDict
 
 from configs.papers import Row
-from trainers.data import files
-from trainers.papers import card
+from trainers.data import files, names
 from trainers.papers.rows import expected
 from trainers.papers.step import Devices, Rule, State, make_step, slot_name
 from trainers.tasks import config as configs
@@ -25,6 +25,7 @@ from trainers.training.stopping import StoppedError, StopSignals
 from trainers.training.table import EPOCH, METRICS, VALIDATION, Table
 from trainers.training.workdir import WorkdirError, open_workdir
 
+CARD = "card.md"
 _AHEAD = 8  # steps that the devices may be behind
 _LOG_SECONDS = 30.0  # between two lines
 _SAVE_SECONDS = 300.0  # between two checkpoints within an epoch
@@ -102,10 +103,10 @@ def reproduce(
             scores = {split: parts.scores(values, split) for split in SPLITS}
         told = [f"{split} {run.describe(each)}" for split, each in scores.items()]
         summary = "; ".join(told)
-        card.write(path, run, scores)
+        write_card(path, run, scores)
         ours = {"summary": summary, "scores": scores, "beside": []}
         folder.finish({**run.result(), **ours})
-        print(f"{summary}\n{path / card.NAME} has the details", flush=True)
+        print(f"{summary}\n{path / CARD} has the details", flush=True)
         return True
 
 
@@ -413,3 +414,44 @@ class Run:
 def as_arrays(state: State) -> dict[str, np.ndarray]:
     """Returns copies of arrays of devices."""
     return {name: np.array(value) for name, value in state.items()}
+
+
+def write_card(path: epath.Path, run: Any, scores: Mapping[str, Any]) -> None:
+    """Writes the card into a run's folder.
+
+    Args:
+        path: the folder.
+        run: the run, at its end.
+        scores: the scores by split and protocol.
+    """
+    config, row, measure = run.config, run.row, run.parts.measure
+    minutes, device = run.result()["cost"]["seconds"] / 60, jax.devices()[0]
+    preset = names.flatten(configs.load(config.task, config.preset))
+    recipe = [f"--task={config.task}", f"--preset={config.preset}"]
+    for name, (_, value) in names.differences(preset, names.flatten(config)).items():
+        recipe.append(f"--config.{name}={str(value).replace(' ', '')}")
+    facts = {
+        "Recipe": f"{' '.join(recipe)}, seed {config.seed}",
+        "Parameters": f"{run.parameters:,}",
+        "Computed in": config.model.dtype,
+        "Trained": f"{run.done:,} steps, {len(run.losses)} epochs, {minutes:,.1f} minutes",
+        "Best epoch": f"{run.best[1]}",
+        "Devices": f"{run.devices.count} x {device.device_kind} ({device.platform})",
+        "Versions": f"JAX {jax.__version__}, Keras {keras.__version__}, "
+        f"Python {platform.python_version()}",
+    }
+    for split, protocols in scores.items():
+        for protocol, score in protocols.items():
+            name = f"{split} {measure.name}, protocol `{protocol}`"
+            facts[name.capitalize()] = measure.text(score[measure.name])
+    if row is not None and row.published is not None:
+        facts[f"Published ({row.table}: {row.what})"] = measure.text(row.published)
+    lines = [f"# {config.task}, {config.preset}", "", "| | |", "|---|---|"]
+    lines += [f"| {name} | {value} |" for name, value in facts.items()]
+    lines += ["", "| epoch | validation loss | expected |", "|---:|---:|---:|"]
+    for epoch, loss in enumerate(run.losses, 1):
+        known = run.expected.get(epoch)
+        lines.append(
+            f"| {epoch} | {loss:.4f} | {'' if known is None else f'{known:.4f}'} |"
+        )
+    files.write_text(path / CARD, "\n".join([*lines, ""]))

@@ -44,16 +44,13 @@ def parse(text: str) -> Condition:
     """
     match = _CONDITION.fullmatch(text)
     field, sign, number = match.groups() if match else ("", "", "")
-    if field not in Scores._fields or not _is_number(number):
+    try:
+        value = float(number)
+    except ValueError:
+        value = math.nan
+    if field not in Scores._fields or not math.isfinite(value):
         raise ValueError(
             f"--keep must be FIELD<NUMBER (or <=, >, >=), FIELD one of "
             f"{', '.join(Scores._fields)}. Received: --keep={text}"
         )
-    return Condition(field, sign, float(number))
-
-
-def _is_number(text: str) -> bool:
-    try:
-        return math.isfinite(float(text))
-    except ValueError:
-        return False
+    return Condition(field, sign, value)

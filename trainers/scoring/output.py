@@ -19,14 +19,10 @@ _WRITTEN = re.compile(r"(scores|kept|failures)-\d+-of-\d+(-\d+)?\.jsonl")
 
 def described(corpus: Corpus, version: str, paths: Sequence[str]) -> dict[str, Any]:
     """Returns what determines the scores, as `begin` keeps it."""
-    return {
-        "model": version,
-        "input": corpus.input,
-        "files": hashlib.sha256("\n".join(paths).encode()).hexdigest(),
-        "keep": list(corpus.keep),
-        "text_field": corpus.text_field,
-        "output_field": corpus.output_field,
-    }
+    settings = corpus._asdict() | {"model": version, "keep": list(corpus.keep)}
+    settings["files"] = hashlib.sha256("\n".join(paths).encode()).hexdigest()
+    del settings["output"]
+    return settings
 
 
 def check(folder: epath.Path, settings: Mapping[str, Any]) -> dict[str, int] | None:

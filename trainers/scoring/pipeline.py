@@ -11,7 +11,7 @@ import json
 import sys
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import apache_beam as beam
 from absl import flags
@@ -19,12 +19,12 @@ from apache_beam.io import fileio
 from apache_beam.io.filesystem import CompressionTypes
 from apache_beam.io.filesystems import FileSystems
 from apache_beam.metrics import Metrics
-from apache_beam.ml.inference.base import ModelHandler, RunInference
 from apache_beam.options.pipeline_options import PipelineOptions, StandardOptions
 from apache_beam.options.value_provider import StaticValueProvider
+from apache_beam.utils import shared
 
-from trainers.scoring import documents
-from trainers.scoring.corpus import COUNTERS, UNFINISHED, format_counts
+from trainers.scoring import documents, keep
+from trainers.scoring.corpus import COUNTERS, UNFINISHED, Corpus, format_counts
 from trainers.scoring.documents import Document, Fields
 from trainers.scoring.keep import Condition
 from trainers.scoring.scorer import ModelError, Scorer, Scores
@@ -44,74 +44,8 @@ Counts = tuple[int, ...]
 """Numbers in the order of `COUNTERS`."""
 
 
-class Settings(NamedTuple):
-    """What to score, by what, and where to write.
-
-    Attributes:
-        version: the folder of a version of an exported language model.
-        paths: the files, in the order of their names.
-        output: the folder for the results.
-        conditions: which documents to keep, all of them together; none: keep nothing.
-        text_field: the field of the text in JSON Lines and `tf.train.Example`.
-        output_field: the field of the scores in what is written again.
-    """
-
-    version: str
-    paths: Sequence[str]
-    output: str
-    conditions: Sequence[Condition]
-    text_field: str
-    output_field: str
-
-    @property
-    def fields(self) -> Fields:
-        """The names of fields that reading a document takes."""
-        return Fields(self.text_field, self.output_field if self.conditions else None)
-
-
-class Handler(ModelHandler[Numbered, tuple[Numbered, Any], Scorer]):
-    """Scores lists of documents; one that could not be read passes with None.
-
-    Args:
-        version: the folder of a version of an exported language model.
-    """
-
-    def __init__(self, version: str) -> None:
-        super().__init__()
-        self._version = version
-
-    def load_model(self) -> Scorer:
-        """Loads the model, once a process."""
-        try:
-            return Scorer(self._version)
-        except ValueError as error:
-            raise ModelError(str(error)) from error
-
-    def run_inference(
-        self,
-        batch: Sequence[Numbered],
-        model: Scorer,
-        inference_args: dict[str, Any] | None = None,
-    ) -> Iterable[tuple[Numbered, Scores | ValueError | None]]:
-        """Returns each document with its scores, or the error that says why it has none."""
-        texts = [document.text for _, document in batch if document.text is not None]
-        scores = iter(model(texts) if texts else ())
-        return [
-            (numbered, None if numbered[1].text is None else next(scores))
-            for numbered in batch
-        ]
-
-    def should_skip_batching(self) -> bool:
-        """Keeps the lists as they are read, so that they do not depend on the time."""
-        return True
-
-    def get_num_bytes(self, batch: Sequence[Numbered]) -> int:
-        """Returns about how many bytes a list has."""
-        return sum(len(document.text or "") for _, document in batch)
-
-
 class Read(beam.DoFn):
-    """Reads the documents of a part, in lists for `Handler`."""
+    """Reads the documents of a part, in lists for `Score`."""
 
     def __init__(self, fields: Fields) -> None:
         self._fields = fields
@@ -129,6 +63,37 @@ class Read(beam.DoFn):
         )
         for batch in documents.in_batches(part_documents):
             yield [(part, document) for document in batch]
+
+
+class Score(beam.DoFn):
+    """Scores lists of documents; one that could not be read passes with None.
+
+    Args:
+        version: the folder of a version of an exported language model.
+    """
+
+    def __init__(self, version: str) -> None:
+        self._version = version
+        self._loaded = shared.Shared()  # once a process
+
+    def setup(self) -> None:
+        """Loads the model."""
+        self.scorer = self._loaded.acquire(self._load)
+
+    def process(
+        self, element: Sequence[Numbered]
+    ) -> Iterator[tuple[Numbered, Scores | ValueError | None]]:
+        """Yields each document with its scores, or the error that says why it has none."""
+        texts = [document.text for _, document in element if document.text is not None]
+        scores = iter(self.scorer(texts) if texts else ())
+        for numbered in element:
+            yield numbered, None if numbered[1].text is None else next(scores)
+
+    def _load(self) -> Scorer:
+        try:
+            return Scorer(self._version)
+        except ValueError as error:
+            raise ModelError(str(error)) from error
 
 
 class Write(beam.DoFn):
@@ -226,12 +191,32 @@ def matched(pattern: str) -> list[str]:
     return paths
 
 
-def run(pipeline: beam.Pipeline, settings: Settings) -> dict[str, int]:
-    """Scores a corpus and waits until all of it is written; returns the counters by name."""
-    unfinished = FileSystems.join(settings.output, UNFINISHED)
+def run(
+    pipeline: beam.Pipeline, corpus: Corpus, version: str, paths: Sequence[str]
+) -> dict[str, int]:
+    """Scores a corpus and waits until all of it is written; returns the counters by name.
+
+    Args:
+        pipeline: an empty one.
+        corpus: what was asked for.
+        version: the folder of a version of its model.
+        paths: its files, in the order of their names.
+    """
+    unfinished = FileSystems.join(corpus.output, UNFINISHED)
     counts = FileSystems.join(unfinished, _COUNTS)
-    scored = _scored(pipeline, settings)
-    _write_lines(scored["lines"], settings.output, unfinished)
+    conditions = [keep.parse(condition) for condition in corpus.keep]
+    fields = Fields(corpus.text_field, corpus.output_field if conditions else None)
+    scored = (
+        pipeline
+        | beam.Create(parts(paths), reshuffle=False)
+        | "To workers" >> beam.GroupByKey()
+        | beam.ParDo(Read(fields))
+        | beam.ParDo(Score(version))
+        | beam.ParDo(Write(conditions, corpus.output_field)).with_outputs(
+            _COUNTED, main="lines"
+        )
+    )
+    _write_lines(scored["lines"], corpus.output, unfinished)
     _ = (
         scored[_COUNTED]
         | beam.CombineGlobally(total)
@@ -240,20 +225,6 @@ def run(pipeline: beam.Pipeline, settings: Settings) -> dict[str, int]:
     pipeline.run().wait_until_finish()
     with FileSystems.open(counts) as file:
         return dict(zip(COUNTERS, json.load(file), strict=True))
-
-
-def _scored(pipeline: beam.Pipeline, settings: Settings) -> Any:
-    """Returns what `Write` yields of the corpus: the collections "lines" and `_COUNTED`."""
-    return (
-        pipeline
-        | beam.Create(parts(settings.paths), reshuffle=False)
-        | "To workers" >> beam.GroupByKey()
-        | beam.ParDo(Read(settings.fields))
-        | RunInference(Handler(settings.version))
-        | beam.ParDo(Write(settings.conditions, settings.output_field)).with_outputs(
-            _COUNTED, main="lines"
-        )
-    )
 
 
 def _write_lines(lines: beam.PCollection, output: str, unfinished: str) -> None:

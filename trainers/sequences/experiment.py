@@ -15,9 +15,15 @@ from trainers.sequences import models
 from trainers.sequences.layer import LayerExperiment, sequence_layer
 from trainers.sequences.modeling import Score, SequenceModeling
 from trainers.tasks import registry
-from trainers.training import examples, memory
-from trainers.training.examples import ExamplesExperiment
-from trainers.training.experiment import PROTOCOL, SPLITS, Check, Scores
+from trainers.training import memory
+from trainers.training.experiment import (
+    DATA,
+    PROTOCOL,
+    SPLITS,
+    Check,
+    ExamplesExperiment,
+    Scores,
+)
 from trainers.training.progress import literal
 from trainers.training.workdir import RESTORE, WorkdirError, read_record
 
@@ -206,10 +212,10 @@ def measured(measure: Measure, score: Score) -> float:
 
 def saved_record(path: epath.Path) -> dict[str, Any]:
     """Returns a run's record of its data; raises WorkdirError if it is damaged."""
-    record = read_record(path / examples.DATA, {"sha256": dict}) or {}
+    record = read_record(path / DATA, {"sha256": dict}) or {}
     if record and not _is_order(record.get("permutation", "missing")):
         raise WorkdirError(
-            f"{path / examples.DATA} is damaged: `permutation` is neither null nor each of "
+            f"{path / DATA} is damaged: `permutation` is neither null nor each of "
             f"0, ..., T - 1 once. {RESTORE}"
         )
     return record

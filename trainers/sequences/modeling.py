@@ -14,7 +14,7 @@ from trainers.data.sequences import SequenceData
 from trainers.kinds.measures import Metric
 from trainers.sequences.layer import TrainedLayer
 from trainers.tasks import registry
-from trainers.training.examples import ShuffledExamples
+from trainers.training.experiment import ShuffledExamples
 
 _SHARES = ("accuracy", "right_answers")
 

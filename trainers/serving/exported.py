@@ -13,7 +13,6 @@ from tensorflow.core.protobuf import saved_model_pb2
 
 from keras_trellis.formats import manifest
 from trainers.data.stores import to_path
-from trainers.serving.writing import decoded
 
 _GRAPH = "saved_model.pb"
 _LOADED = ("variables/", "assets/")  # what TensorFlow reads besides
@@ -32,16 +31,14 @@ class ExportedModel:
     """
 
     def __init__(self, version: str, needed: Iterable[str]) -> None:
-        needed = {*needed}
         _check_files(version)
-        _check_signatures(version, needed, _signatures(version))
         try:
-            module = tf.saved_model.load(version)
-        except (OSError, tf.errors.OpError) as error:
+            _check_signatures(version, {*needed})
+            # It owns the variables of the signatures.
+            self._module = tf.saved_model.load(version)
+        except (OSError, message.DecodeError, tf.errors.OpError) as error:
             line = str(error).partition("\n")[0]
             raise ValueError(f"{version} cannot be loaded: {line}") from error
-        self._module = module  # it owns the variables of the signatures
-        _check_signatures(version, needed, module.signatures)
 
     def __call__(self, signature: str, **inputs: Any) -> dict[str, np.ndarray]:
         """Calls a signature.
@@ -66,7 +63,7 @@ class ExportedModel:
             outputs = function(**tensors)
         except tf.errors.InvalidArgumentError as error:
             raise ValueError(_refusal(error.message)) from error
-        return {name: decoded(value.numpy()) for name, value in outputs.items()}
+        return {name: _decoded(value.numpy()) for name, value in outputs.items()}
 
 
 def _check_files(version: str) -> None:
@@ -91,32 +88,25 @@ def _check_files(version: str) -> None:
     manifest.check(folder, entries, [*names, _GRAPH])
 
 
-def _check_signatures(
-    version: str, needed: set[str], signatures: Iterable[str] | None
-) -> None:
-    if signatures is None:
-        return
-    missing = needed - {*signatures}
-    if missing:
+def _check_signatures(version: str, needed: set[str]) -> None:
+    """Refuses a SavedModel by its signatures without loading it, which would run it."""
+    saved = saved_model_pb2.SavedModel.FromString(
+        (to_path(version) / _GRAPH).read_bytes()
+    )
+    hidden = "__saved_model_init_op"  # by its name TensorFlow 1 finds what to run first
+    names = {name for graph in saved.meta_graphs for name in graph.signature_def}
+    if missing := needed - names:
         raise ValueError(
             f"{version} is no language model: it lacks the signatures "
-            f"{', '.join(sorted(missing))}, and has {', '.join(sorted(signatures))}"
+            f"{', '.join(sorted(missing))}, and has {', '.join(sorted(names - {hidden}))}"
         )
 
 
-def _signatures(version: str) -> list[str] | None:
-    """Returns the names of a SavedModel's signatures without loading it, which would run it.
-
-    None: there is no such file, or it is damaged, which loading it says too.
-    """
-    saved = saved_model_pb2.SavedModel()
-    try:
-        saved.ParseFromString((to_path(version) / _GRAPH).read_bytes())
-    except (OSError, message.DecodeError):
-        return None
-    hidden = "__saved_model_init_op"  # by its name TensorFlow 1 finds what to run first
-    names = {name for graph in saved.meta_graphs for name in graph.signature_def}
-    return sorted(names - {hidden})
+def _decoded(values: np.ndarray) -> np.ndarray:
+    """Returns an array whose texts, if it has any, are strings instead of bytes."""
+    if values.dtype != object:
+        return values
+    return np.vectorize(bytes.decode, otypes=[object])(values)
 
 
 def _refusal(message: str) -> str:

@@ -31,6 +31,11 @@ FIRST = "trellis"
 MODELS = (FIRST, "lstm", "gru", "tcn", "transformer", "skip_lstm", "sru")
 TOLERANCE = 0.01  # of the number of parameters
 _PLAN = "plan.json"
+# The settings that a plan was made from, beside a task's seconds and configs.
+_OF_PLAN = (
+    *("models", "preset", "parameters", "trials", "validations", "threads"),
+    "patience",
+)
 _POLL = 1.0  # seconds between two looks at another process's lock
 _FAILURES = (2, 3)  # exit statuses of a run: it is refused, or its loss is not finite
 
@@ -204,18 +209,13 @@ def _all_sized(
     """Returns the configs of a size; that of the name `fixed` stays as it is."""
     sized = dict(starts)
     for name, config in starts.items():
-        if name != fixed:
-            sized[name] = _sized(name, config, parameters, count)
+        if name == fixed:
+            continue
+        try:
+            sized[name] = search.sized(config, parameters, count)
+        except ValueError as error:
+            raise ValueError(f"{name} of --task={config.task}: {error}") from error
     return sized
-
-
-def _sized(
-    name: str, config: ml_collections.ConfigDict, parameters: int, count: Any
-) -> ml_collections.ConfigDict:
-    try:
-        return search.sized(config, parameters, count)
-    except ValueError as error:
-        raise ValueError(f"{name} of --task={config.task}: {error}") from error
 
 
 def compare(path: epath.Path, settings: Settings) -> tuple[dict[str, Plan], int]:
@@ -233,13 +233,13 @@ def compare(path: epath.Path, settings: Settings) -> tuple[dict[str, Plan], int]
         stopping.StoppedError: a signal came; the same command goes on.
     """
     budget.fix_threads(settings.threads)
-    seconds = dict(zip(settings.tasks, settings.seconds, strict=True))
-    sized = {}
-    for task in settings.tasks:
-        sized[task] = _sized_models(path, settings, task, seconds[task])
+    pairs = zip(settings.tasks, settings.seconds, strict=True)
+    tasks = [_Task(path, settings, name, seconds) for name, seconds in pairs]
+    # All sizes first: nothing is tuned where a model cannot be made as large.
+    sized = [task.sized_models() for task in tasks]
     plans = {}
-    for task in settings.tasks:
-        plans[task] = _plan(path, settings, task, seconds[task], sized[task])
+    for task, models in zip(tasks, sized, strict=True):
+        plans[task.name] = task.plan(models)
     left = [
         (path / task / name, seed, model)
         for seed in range(settings.seeds)
@@ -251,7 +251,7 @@ def compare(path: epath.Path, settings: Settings) -> tuple[dict[str, Plan], int]
 
 def _train_all(left: list[tuple[epath.Path, int, Model]], settings: Settings) -> int:
     """Trains runs, or waits while others do; returns 0 or the status of one that failed."""
-    failed, announced = 0, False
+    failed, waiting = 0, _Waiting()
     while left:
         elsewhere = []
         for folder, seed, model in left:
@@ -260,33 +260,9 @@ def _train_all(left: list[tuple[epath.Path, int, Model]], settings: Settings) ->
                 elsewhere.append((folder, seed, model))
             failed = max(failed, status or 0)
         if elsewhere == left:
-            if not announced:
-                print(f"other processes train {len(left)} runs; waiting", flush=True)
-            announced = True
-            time.sleep(_POLL)
+            waiting.poll(f"other processes train {len(left)} runs; waiting")
         left = elsewhere
     return failed
-
-
-def _sized_models(
-    path: epath.Path, settings: Settings, task: str, seconds: float
-) -> tuple[int, dict[str, ml_collections.ConfigDict]] | None:
-    """Returns the number of parameters and the models' configs; None where a plan has them."""
-    if _read(path / task, _record(settings, task, seconds)) is not None:
-        return None
-    starts = {name: starting_config(settings, task, name) for name in settings.models}
-    loaded = {name: _load(config, settings, path) for name, config in starts.items()}
-    count = loaded[settings.models[0]].parameters
-    given = [name for place, name in settings.given if place == task]
-    return equal(starts, count, settings.parameters, given)
-
-
-def _load(
-    config: ml_collections.ConfigDict, settings: Settings, path: epath.Path
-) -> LayerExperiment:
-    return experiments.load(
-        config, _data_dir(config.task, settings), path / config.task
-    )
 
 
 def _data_dir(task: str, settings: Settings) -> str | None:
@@ -296,49 +272,162 @@ def _data_dir(task: str, settings: Settings) -> str | None:
 # The plan
 
 
-def _record(settings: Settings, task: str, seconds: float) -> dict[str, Any]:
-    """Returns what the plan of a task was made from."""
-    given = {}
-    for name in settings.models:
-        if config := settings.given.get((task, name)):
-            given[name] = _upgraded(config.to_dict())
-    record = {
-        "models": list(settings.models),
-        "seconds": seconds,
-        "preset": settings.preset,
-        "parameters": settings.parameters,
-        "trials": settings.trials,
-        "validations": settings.validations,
-        "threads": settings.threads,
-        "patience": settings.patience,
-        "config_files": given,
-    }
-    return files.json_value(record)
+class _Task:
+    """A task of a comparison, with the folder of its plan and its runs.
 
-
-def _read(folder: epath.Path, record: Mapping[str, Any]) -> Plan | None:
-    """Returns the plan in a folder, or None.
-
-    Raises:
-        WorkdirError: it is damaged, or was made from another record.
+    Args:
+        path: the folder of the comparison.
+        settings: what to compare.
+        name: the name of the task.
+        seconds: the processor seconds of a run's training steps.
     """
-    saved = read_record(folder / _PLAN, {"record": dict, "models": dict})
-    if saved is None:
-        return None
-    former = _in_todays_form(saved["record"])
-    for name, value in record.items():
-        if (was := former.get(name)) != value:
+
+    def __init__(
+        self, path: epath.Path, settings: Settings, name: str, seconds: float
+    ) -> None:
+        self.name = name
+        self._path = path / name
+        self._settings, self._seconds = settings, seconds
+        self._given = {
+            model: config
+            for (task, model), config in settings.given.items()
+            if task == name and model in settings.models
+        }
+        self._record = self._made_from()
+
+    def _made_from(self) -> dict[str, Any]:
+        """Returns what the plan is made from."""
+        shared = {name: getattr(self._settings, name) for name in _OF_PLAN}
+        given = {
+            name: _upgraded(config.to_dict()) for name, config in self._given.items()
+        }
+        record = {**shared, "seconds": self._seconds, "config_files": given}
+        return files.json_value(record)
+
+    def sized_models(self) -> tuple[int, dict[str, ml_collections.ConfigDict]] | None:
+        """Returns the number of parameters and the models' configs; None where a plan has them."""
+        if self._read() is not None:
+            return None
+        settings = self._settings
+        starts = {
+            name: starting_config(settings, self.name, name) for name in settings.models
+        }
+        loaded = [self.load(config) for config in starts.values()]
+        return equal(starts, loaded[0].parameters, settings.parameters, self._given)
+
+    def load(self, config: ml_collections.ConfigDict) -> LayerExperiment:
+        """Returns what a config trains."""
+        return experiments.load(
+            config, _data_dir(self.name, self._settings), self._path
+        )
+
+    def _read(self) -> Plan | None:
+        """Returns the plan in the folder, or None.
+
+        Raises:
+            WorkdirError: it is damaged, or was made from another record.
+        """
+        folder = self._path
+        saved = read_record(folder / _PLAN, {"record": dict, "models": dict})
+        if saved is None:
+            return None
+        former = _in_todays_form(saved["record"])
+        for name, value in self._record.items():
+            if (was := former.get(name)) != value:
+                raise WorkdirError(
+                    f"{folder} holds a comparison with another --{name}: {was} there, {value} "
+                    "here; give that value, or choose another --output"
+                )
+        try:
+            plan = {}
+            for name, fields in saved["models"].items():
+                config = configs.from_dict(fields["config"])
+                plan[name] = Model(**{**fields, "config": config})
+            return plan
+        except (TypeError, KeyError, ValueError) as error:
+            restore = RESTORE.replace("--workdir", "--output")
             raise WorkdirError(
-                f"{folder} holds a comparison with another --{name}: {was} there, {value} here; "
-                "give that value, or choose another --output"
+                f"{folder / _PLAN} is damaged: {error}. {restore}"
+            ) from error
+
+    def plan(
+        self, sized: tuple[int, dict[str, ml_collections.ConfigDict]] | None
+    ) -> Plan:
+        """Returns the plan; tunes and measures the models if there is none yet.
+
+        Args:
+            sized: from `sized_models`.
+        """
+        if sized is not None and self._settings.trials:
+            sized = sized[0], self._tuned(*sized)
+        with _waited_for(self._path / f".{_PLAN}.lock"):
+            plan = self._read()
+            if plan is None:
+                assert sized is not None
+                plan = self.measured(sized[1])
+                models = {}
+                for name, model in plan.items():
+                    models[name] = {**model._asdict(), "config": model.config.to_dict()}
+                content = {"record": self._record, "models": models}
+                files.write_json(self._path / _PLAN, content)
+        return plan
+
+    def _tuned(
+        self, parameters: int, starts: Mapping[str, ml_collections.ConfigDict]
+    ) -> dict[str, ml_collections.ConfigDict]:
+        """Returns the best config of each model's trials; makes those that are missing."""
+        best: dict[str, ml_collections.ConfigDict] = {}
+        studies = self._path / "studies"
+        while len(best) < len(starts):
+            for name in [name for name in starts if name not in best]:
+                if lock := places.lock(studies / f".{name}.lock"):
+                    with lock:
+                        self._tune(studies / name, starts[name], parameters)
+                        best[name] = study.best(studies / name)
+            if len(best) < len(starts):  # another process has the others
+                time.sleep(_POLL)
+        return {name: best[name] for name in starts}
+
+    def _tune(
+        self, place: epath.Path, start: ml_collections.ConfigDict, parameters: int
+    ) -> None:
+        settings = self._settings
+        if study.ended(place, settings.trials):
+            return
+        print(
+            f"{self.name}, {start.model.layer}: {settings.trials} trials in {place}",
+            flush=True,
+        )
+        shared = study.Settings(
+            config=_in_parts(start, settings),
+            data_dir=_data_dir(self.name, settings),
+            seconds=self._seconds,
+            parameters=parameters,
+            threads=settings.threads,
+        )
+        study.tune(place, shared, study.Limits(trials=settings.trials))
+
+    def measured(self, starts: Mapping[str, ml_collections.ConfigDict]) -> Plan:
+        """Measures the models one after the other in this process."""
+        plan, tokens = {}, {}
+        for name, start in starts.items():
+            experiment = self.load(start)
+            parts = _in_parts(start, self._settings)
+            took = budget.stage_seconds(experiment, parts)
+            a_step = statistics.mean(took)
+            config = budget.with_steps(parts, self._seconds, a_step)
+            tokens[name] = experiment.streamed(streaming.STEPS)
+            plan[name] = Model(config, experiment.parameters(config), took, 0.0)
+            print(
+                f"{self.name}, {name}: {plan[name].parameters:,} parameters, "
+                f"{config.training.steps:,} steps of {1e3 * a_step:.3g} ms",
+                flush=True,
             )
-    try:
-        return {name: _model(fields) for name, fields in saved["models"].items()}
-    except (TypeError, KeyError, ValueError) as error:
-        restore = RESTORE.replace("--workdir", "--output")
-        raise WorkdirError(
-            f"{folder / _PLAN} is damaged: {error}. {restore}"
-        ) from error
+        costs = streaming.measure(tokens)
+        return {
+            name: model._replace(token_seconds=costs[name])
+            for name, model in plan.items()
+        }
 
 
 def _in_todays_form(record: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -355,109 +444,6 @@ def _in_todays_form(record: Mapping[str, Any]) -> Mapping[str, Any]:
 
 def _upgraded(config: Mapping[str, Any]) -> dict[str, Any]:
     return nested(configs.upgrade(flatten(config)))
-
-
-def _model(fields: Mapping[str, Any]) -> Model:
-    config = configs.from_dict(fields["config"])
-    return Model(**{**fields, "config": config})
-
-
-def _plan(
-    path: epath.Path,
-    settings: Settings,
-    task: str,
-    seconds: float,
-    sized: tuple[int, dict[str, ml_collections.ConfigDict]] | None,
-) -> Plan:
-    """Returns the plan of a task; tunes and measures the models if there is none yet."""
-    folder, record = path / task, _record(settings, task, seconds)
-    if sized is not None and settings.trials:
-        number, starts = sized
-        starts = {name: _in_parts(start, settings) for name, start in starts.items()}
-        sized = number, _tuned(folder, settings, starts, number, seconds)
-    with _waited_for(folder / f".{_PLAN}.lock"):
-        plan = _read(folder, record)
-        if plan is None:
-            assert sized is not None
-            plan = _measured(folder, settings, sized[1], seconds)
-            models = {}
-            for name, model in plan.items():
-                models[name] = {**model._asdict(), "config": model.config.to_dict()}
-            files.write_json(folder / _PLAN, {"record": record, "models": models})
-    return plan
-
-
-def _tuned(
-    folder: epath.Path,
-    settings: Settings,
-    starts: Mapping[str, ml_collections.ConfigDict],
-    parameters: int,
-    seconds: float,
-) -> dict[str, ml_collections.ConfigDict]:
-    """Returns the best config of each model's trials; makes those that are missing."""
-    best: dict[str, ml_collections.ConfigDict] = {}
-    while len(best) < len(starts):
-        for name, config in starts.items():
-            if name in best:
-                continue
-            if lock := places.lock(folder / "studies" / f".{name}.lock"):
-                with lock:
-                    place = folder / "studies" / name
-                    _tune(place, settings, config, parameters, seconds)
-                    best[name] = study.best(place)
-        if len(best) < len(starts):  # another process has the others
-            time.sleep(_POLL)
-    return {name: best[name] for name in starts}
-
-
-def _tune(
-    place: epath.Path,
-    settings: Settings,
-    config: ml_collections.ConfigDict,
-    parameters: int,
-    seconds: float,
-) -> None:
-    if study.ended(place, settings.trials):
-        return
-    print(
-        f"{config.task}, {config.model.layer}: {settings.trials} trials in {place}",
-        flush=True,
-    )
-    shared = study.Settings(
-        config=config,
-        data_dir=_data_dir(config.task, settings),
-        seconds=seconds,
-        parameters=parameters,
-        threads=settings.threads,
-    )
-    study.tune(place, shared, study.Limits(trials=settings.trials))
-
-
-def _measured(
-    folder: epath.Path,
-    settings: Settings,
-    starts: Mapping[str, ml_collections.ConfigDict],
-    seconds: float,
-) -> Plan:
-    """Measures the models one after the other in this process."""
-    plan, tokens = {}, {}
-    for name, start in starts.items():
-        experiment = _load(start, settings, folder.parent)
-        parts = _in_parts(start, settings)
-        took = budget.stage_seconds(experiment, parts)
-        a_step = statistics.mean(took)
-        config = budget.with_steps(parts, seconds, a_step)
-        tokens[name] = experiment.streamed(streaming.STEPS)
-        plan[name] = Model(config, experiment.parameters(config), took, 0.0)
-        print(
-            f"{config.task}, {name}: {plan[name].parameters:,} parameters, "
-            f"{config.training.steps:,} steps of {1e3 * a_step:.3g} ms",
-            flush=True,
-        )
-    costs = streaming.measure(tokens)
-    return {
-        name: model._replace(token_seconds=costs[name]) for name, model in plan.items()
-    }
 
 
 def _in_parts(
@@ -485,10 +471,11 @@ def _run(folder: epath.Path, seed: int, model: Model, settings: Settings) -> int
 
     Returns:
         0, or the exit status of a run that cannot be finished; None if another process has it.
+
+    Raises:
+        WorkdirError: the command of the run failed in another way.
     """
-    workdir = folder / f"{seed}"
-    if files.exists(workdir / RESULT):
-        return 0
+    workdir, config = folder / f"{seed}", model.config
     lock = places.lock(folder / f".{seed}.lock")
     if lock is None:
         return None
@@ -496,48 +483,29 @@ def _run(folder: epath.Path, seed: int, model: Model, settings: Settings) -> int
         _wait_for(workdir)
         if files.exists(workdir / RESULT):
             return 0
-        return _train_seed(folder, seed, model.config, settings)
-
-
-def _train_seed(
-    folder: epath.Path,
-    seed: int,
-    config: ml_collections.ConfigDict,
-    settings: Settings,
-) -> int:
-    """Runs the command of a run; returns 0, or its status if it cannot be finished.
-
-    Raises:
-        WorkdirError: the command failed in another way.
-    """
-    file, log = folder / "config.json", folder / f"{seed}.log"
-    files.write_json(file, config.to_dict())  # an earlier release may have left another
-    title = f"{config.task}, {config.model.layer}, seed {seed}"
-    workdir = folder / f"{seed}"
-    print(f"{title}: in {workdir}", flush=True)
-    line = training_command(config, file, seed, workdir, settings)
-    status = _train(line, log, settings.threads)
+        file, log = folder / "config.json", folder / f"{seed}.log"
+        files.write_json(
+            file, config.to_dict()
+        )  # an earlier release may have left another
+        title = f"{config.task}, {config.model.layer}, seed {seed}"
+        print(f"{title}: in {workdir}", flush=True)
+        line = training_command(config, file, seed, workdir, settings)
+        status = _train(line, log, settings.threads)
     if status in _FAILURES:
         print(f"{title}: not finished; {log} says why", flush=True)
-        return status
-    if status:
+    elif status:
         raise WorkdirError(
             f"{shlex.join(line[2:])} ended with exit status {status}; "
             f"{log} says why, and the same command goes on"
         )
-    return 0
+    return status
 
 
 def _wait_for(workdir: epath.Path) -> None:
     """Waits for a run that an earlier process began, if it is still at work."""
-    announced = False
+    waiting = _Waiting()
     while process := hold.holder(workdir):
-        if not announced:
-            print(
-                f"process {process} is at work in {workdir}; waiting for it", flush=True
-            )
-        announced = True
-        time.sleep(_POLL)
+        waiting.poll(f"process {process} is at work in {workdir}; waiting for it")
 
 
 def training_command(
@@ -575,10 +543,20 @@ def _train(line: Sequence[str], log: epath.Path, threads: int) -> int:
 
 def _waited_for(path: epath.Path) -> IO[str]:
     """Waits for a file's lock; returns the open file that holds it."""
-    announced = False
+    waiting = _Waiting()
     while (lock := places.lock(path)) is None:
-        if not announced:
-            print(f"another process plans in {path.parent}; waiting for it", flush=True)
-        announced = True
-        time.sleep(_POLL)
+        waiting.poll(f"another process plans in {path.parent}; waiting for it")
     return lock
+
+
+class _Waiting:
+    """Waits for other processes, and says so once."""
+
+    _announced = False
+
+    def poll(self, line: str) -> None:
+        """Prints the line if it is the first one; waits a little."""
+        if not self._announced:
+            print(line, flush=True)
+        self._announced = True
+        time.sleep(_POLL)

@@ -49,7 +49,23 @@ def write(
     if importances := _importances(study, ranked, space):
         save_picture(_bars(importances), folder / IMPORTANCES)
         pictures.append(IMPORTANCES)
-    write_text(folder / TEXT, _text(place, trials, config, names, pictures))
+    # The best settings first, what was not finished last.
+    others = sorted(
+        (trial for trial in trials if trial.state in (PRUNED, FAILED)),
+        key=lambda trial: (-max(trial.losses, default=0), trial.number),
+    )
+    titles = ["trial", "state", "validation", "steps", "units", *map(_title, names)]
+    rows = [_cells(trial, config.task, names) for trial in (*ranked, *others)]
+    table = pages.markdown(titles, rows, left=(1, 2))
+    shown = "\n".join(f"![{name.partition('.')[0]}]({name})" for name in pictures)
+    text = (
+        f"# A study of {config.task}, preset {config.preset}\n\n{_counts(trials)}. "
+        f"All cost the same processor time, but for those that were pruned. Trial 0 is the "
+        f"preset. The settings of the first row are in {BEST}:\n\n"
+        f"```\n{_command(place, config.task)}\n```\n\n"
+        f"{table}\n\n{shown}\n"
+    )
+    write_text(folder / TEXT, text)
 
 
 def line(trials: Sequence[Trial], number: int, task: str) -> str:
@@ -136,32 +152,6 @@ def _csv(trials: Sequence[Trial], names: Sequence[str]) -> str:
         drawn = [trial.values.get(name) for name in names]
         rows.append([*row, trial.steps, trial.units, *drawn, trial.why])
     return pages.csv_text(rows)
-
-
-def _text(
-    place: Place,
-    trials: Sequence[Trial],
-    config: ml_collections.ConfigDict,
-    names: Sequence[str],
-    pictures: Sequence[str],
-) -> str:
-    """Returns the study in Markdown: the best settings first, what was not finished last."""
-    titles = ["trial", "state", "validation", "steps", "units", *map(_title, names)]
-    ended = best_first(trials)
-    others = sorted(
-        (trial for trial in trials if trial.state in (PRUNED, FAILED)),
-        key=lambda trial: (-max(trial.losses, default=0), trial.number),
-    )
-    rows = [_cells(trial, config.task, names) for trial in (*ended, *others)]
-    table = pages.markdown(titles, rows, left=(1, 2))
-    shown = "\n".join(f"![{name.partition('.')[0]}]({name})" for name in pictures)
-    return (
-        f"# A study of {config.task}, preset {config.preset}\n\n{_counts(trials)}. "
-        f"All cost the same processor time, but for those that were pruned. Trial 0 is the "
-        f"preset. The settings of the first row are in {BEST}:\n\n"
-        f"```\n{_command(place, config.task)}\n```\n\n"
-        f"{table}\n\n{shown}\n"
-    )
 
 
 def _cells(trial: Trial, task: str, names: Sequence[str]) -> list[str]:

@@ -14,10 +14,10 @@ from typing import IO, Any
 from etils import epath
 
 from trainers.data import files
-from trainers.training.workdir import RESTORE, WorkdirError
+from trainers.training.workdir import LOCK, RESTORE, WorkdirError, refuse_foreign
 
 RECORD, JOURNAL = "study.json", "journal.jsonl"
-_LOCK, _SESSIONS, _TRIALS = "lock", "sessions", "trials"
+_SESSIONS, _TRIALS = "sessions", "trials"
 
 
 def lock(path: epath.PathLike) -> IO[str] | None:
@@ -56,23 +56,8 @@ class Place:
                 f"{error}. {RESTORE.replace('--workdir', '--study')}"
             ) from error
         except FileNotFoundError:
-            self._refuse_foreign()
+            refuse_foreign(epath.Path(self.path), RECORD, "study")
             return None
-
-    def _refuse_foreign(self) -> None:
-        """Raises WorkdirError if a folder without a record has files, or is a file."""
-        if self.path.exists() and not self.path.is_dir():
-            raise WorkdirError(
-                f"{self.path} is a file; expected a folder for the study"
-            )
-        names = sorted(os.listdir(self.path)) if self.path.exists() else []
-        if foreign := [
-            name for name in names if name not in (_LOCK, f".{RECORD}.part")
-        ]:
-            raise WorkdirError(
-                f"{self.path} holds files but no study ({RECORD} is missing): "
-                f"{', '.join(foreign[:5])}; choose an empty or a new folder for --study"
-            )
 
     def begin(self, record: Mapping[str, Any]) -> None:
         """Makes the folder and writes its record; call it with the lock."""
@@ -82,7 +67,7 @@ class Place:
     def locked(self) -> Iterator[None]:
         """Makes the folder, and waits for its lock: one process at a time is in the context."""
         self.path.mkdir(parents=True, exist_ok=True)
-        with open(self.path / _LOCK, "a") as file:
+        with open(self.path / LOCK, "a") as file:
             fcntl.flock(file, fcntl.LOCK_EX)
             yield
 

@@ -1,5 +1,6 @@
 """Values of a search space: a config's own, others near them, and configs that have them."""
 
+import bisect
 import functools
 import math
 import random
@@ -12,7 +13,7 @@ from trainers.data.names import flatten, unknown
 from trainers.kinds.search import Choice, Integers, Search, Space
 from trainers.models.layers import LAYERS
 from trainers.tasks import config as configs
-from trainers.tasks import registry, schema, unread
+from trainers.tasks import registry, schema
 
 Values = Mapping[str, Any]
 """Values of fields by their dotted names."""
@@ -37,7 +38,7 @@ def space(
         raise ValueError(f"--task={config.task} cannot be searched: it has no space")
     values, whole = flatten(config), registry.get(config.task).search
     layer = LAYERS[config.model.layer]
-    ignored = {*unread.unread(values), *(f"model.{field}" for field in layer.untuned)}
+    ignored = {*schema.unread(values), *(f"model.{field}" for field in layer.untuned)}
     if layer.square:
         ignored.add("model.units")  # which other fields would have to follow
     return {
@@ -166,7 +167,7 @@ def apply(
     """
     own = flatten(config)
     changed = configs.with_used_dilations({**own, **values})
-    behind = unread.left_behind(changed, own)
+    behind = schema.left_behind(changed, own)
     return configs.from_flat({**changed, **schema.defaults_of(changed, behind)})
 
 
@@ -195,10 +196,14 @@ def sized(
         except ValueError:  # it is too small, as with fewer units than attention heads
             return 0
 
-    low, high = _bracket(
-        count_with, config.model.units, config.model.groups, parameters
-    )
-    ends = [units for units in (low, high) if count_with(units)] or [high]
+    # The number of parameters grows with the units, which must be a multiple of the groups.
+    step, most = config.model.groups, config.model.units
+    while count_with(most) < parameters and most < parameters:
+        most *= 2
+    choices = range(step, most + 1, step)
+    place = bisect.bisect_left(choices, parameters, key=count_with)
+    around = choices[max(0, place - 1)], choices[min(place, len(choices) - 1)]
+    ends = [units for units in around if count_with(units)] or [around[-1]]
     best = min(ends, key=lambda units: abs(count_with(units) - parameters))
     result = _with_units(config, best)
     if not count_with(ends[0]) <= parameters <= count_with(ends[-1]):
@@ -224,28 +229,6 @@ def _with_units(
     if LAYERS[config.model.layer].square:
         names += ["model.embedding_units", "model.output_units"]
     return apply(config, dict.fromkeys(names, units))
-
-
-def _bracket(
-    count: Callable[[int], int], units: int, step: int, parameters: int
-) -> tuple[int, int]:
-    """Returns the units, a step apart, between which a model has a number of parameters.
-
-    Args:
-        count: returns the number of parameters with some units; it grows with them.
-        units: where to begin.
-        step: what the units must be a multiple of.
-        parameters: the number of parameters.
-    """
-    low = high = units
-    while count(high) < parameters and high < parameters:
-        low, high = high, 2 * high
-    while count(low) >= parameters and low > step:
-        low, high = max(step, low // 2 // step * step), low
-    while high - low > step:
-        middle = (low + high) // 2 // step * step
-        low, high = (middle, high) if count(middle) < parameters else (low, middle)
-    return low, high
 
 
 def format_value(value: Any) -> str:

@@ -136,8 +136,9 @@ def tune(path: epath.PathLike, settings: Settings, limits: Limits) -> None:
             place.begin(record)
         trials = Trials(optuna, place)
         trials.begin()
-    with _without_retracing_warnings():
-        _Process(place, trials, plan, limits).to_the_end()
+    # Each trial traces its own functions, and TensorFlow would warn that they are traced again.
+    tf.get_logger().addFilter(_is_no_retracing_warning)
+    _Process(place, trials, plan, limits).to_the_end()
     print(outcome.summary(place, trials.all(), plan.config.task), flush=True)
 
 
@@ -254,14 +255,8 @@ def _refuse_other(
             f"{place.path} holds a study on other data ({', '.join(splits)}); "
             "give that study's data by --data_dir, or choose another --study"
         )
-    _refuse_other_values(place, was["values"], record["values"])
-
-
-def _refuse_other_values(
-    place: Place, there: Mapping[str, Any], here: Mapping[str, Any]
-) -> None:
-    """Raises WorkdirError if a study was begun with other values than these."""
-    others = differences(_in_todays_form(there), files.json_value(here))
+    there, here = _in_todays_form(was["values"]), files.json_value(record["values"])
+    others = differences(there, here)
     if others:
         lines = [
             f"{name}: {former} there, {value} here"
@@ -478,17 +473,6 @@ def _log(path: Path) -> Iterator[None]:
                 log.flush()
             except OSError:
                 stopping.abandon(log)
-
-
-@contextlib.contextmanager
-def _without_retracing_warnings() -> Iterator[None]:
-    """Keeps TensorFlow from warning that functions are traced again: each trial traces its own."""
-    logger = tf.get_logger()
-    logger.addFilter(_is_no_retracing_warning)
-    try:
-        yield
-    finally:
-        logger.removeFilter(_is_no_retracing_warning)
 
 
 def _is_no_retracing_warning(record: logging.LogRecord) -> bool:

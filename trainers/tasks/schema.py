@@ -4,6 +4,10 @@ The dataclasses here define them for presets, for the command line and for the `
 run. If a config lacks a field, the default holds, so that a later release reads the runs of an
 earlier one. What depends on the data, such as how many streams fit a text, is checked where the
 data are loaded.
+
+A config has all fields of its kind of task. One that nothing reads, that of another layer, another
+head or another task, must have its default, so that nobody takes what has no effect for what a run
+was trained with.
 """
 
 import dataclasses
@@ -11,18 +15,25 @@ import itertools
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Annotated, Any
 
+from keras_trellis.core import gates
 from trainers.data.names import Values, flatten, unknown
 from trainers.kinds.task import Task
+from trainers.models import blocks, heads, recurrent, trellis
 from trainers.models.fields import (
     ABOVE_ZERO,
     COUNT,
+    CYCLE,
     DEPTHS,
     EPOCHS,
+    FINITE,
     FROM_ZERO,
+    RATE,
     SHARE,
     SWITCH,
     TEXT,
+    TOKEN,
     UP_TO_ONE,
+    Condition,
     Field,
     Required,
     Rule,
@@ -32,11 +43,10 @@ from trainers.models.fields import (
     one_of,
     or_none,
 )
-from trainers.models.group import Model
 from trainers.models.heads import HEADS
 from trainers.models.layers import LAYERS
 from trainers.optimizers import OPTIMIZERS
-from trainers.tasks import registry, unread
+from trainers.tasks import registry
 
 _SHOWN = 80  # characters of a value, in an error
 
@@ -97,6 +107,57 @@ class Training:
     depths: Annotated[tuple[int, ...], DEPTHS] = ()
 
 
+@dataclasses.dataclass(frozen=True)
+class Range:
+    """The least and the greatest value of a uniform distribution."""
+
+    minval: Annotated[float, FINITE] = -0.1
+    maxval: Annotated[float, FINITE] = 0.1
+
+
+@dataclasses.dataclass(frozen=True)
+class Initializer:
+    """Initial word vectors."""
+
+    class_name: Annotated[str, one_of("RandomUniform")] = "RandomUniform"
+    config: Range = Range()
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Model(trellis.Fields, recurrent.Fields, blocks.Fields, heads.Fields):
+    """The group `model` of every task, with the fields that several kinds of layers have.
+
+    Attributes:
+        depth: the number of levels of a trellis network, or of blocks of "tcn".
+        layers: the number of recurrent layers, or of blocks of "transformer".
+        output_units: None: the size of a word vector, or all units for tasks without words.
+        embedding_units: the size of a word vector.
+        dtype: Keras's dtype policy of all layers. With "mixed_bfloat16" they compute in bfloat16;
+            their variables and the loss are float32.
+    """
+
+    units: Annotated[int, COUNT]
+    dtype: Annotated[str, one_of("float32", "mixed_bfloat16")] = "float32"
+    layer: Annotated[str, one_of(*LAYERS)] = "trellis"
+    head: Annotated[str, one_of(*HEADS)] = "tied"
+    depth: Annotated[int, COUNT] = 1
+    layers: Annotated[int, COUNT] = 1
+    kernel_size: Annotated[int, COUNT] = 2
+    dilation_rate: Annotated[tuple[int, ...], CYCLE] = (1,)
+    output_units: Annotated[int | None, or_none(COUNT)] = None
+    embedding_units: Annotated[int | None, or_none(COUNT)] = None
+    initial_deviation: Annotated[float, FROM_ZERO] = 0.0
+    embedding_dropout: Annotated[float, RATE] = 0.0
+    dropout: Annotated[float, RATE] = 0.0
+    recurrent_dropout: Annotated[float, RATE] = 0.0
+    weight_dropout: Annotated[float, RATE] = 0.0
+    output_dropout: Annotated[float, RATE] = 0.0
+    activation_weight: Annotated[float, FROM_ZERO] = 0.0
+    temporal_weight: Annotated[float, FROM_ZERO] = 0.0
+    untrained_input_id: Annotated[int | None, or_none(TOKEN)] = None
+    embeddings_initializer: Initializer = Initializer()
+
+
 # A run that goes on may change a field that training reads again at each step or epoch: the past
 # stays as it is, the rest follows the new value. Other fields determine the model, the order of the
 # data or random numbers; changing one would make another run.
@@ -115,6 +176,10 @@ _LAYER_FIELDS = {
     # Whether the end of a run scores the test data. A trial leaves them to the run that follows.
     "evaluation.test": changing(SWITCH)._replace(default=True),
 }
+
+
+_GROUP = "model."
+_NAMES = tuple(class_fields(Model))
 
 
 def fields(config: Values) -> dict[str, Field]:
@@ -234,7 +299,7 @@ def without_unread(values: Values) -> dict[str, Any]:
     What is no value of its field stays, for `check` to refuse.
     """
     table = fields(values)
-    names = [name for name in unread.unread(values) if table[name].allows(values[name])]
+    names = [name for name in unread(values) if table[name].allows(values[name])]
     return {**values, **defaults_of(values, names)}
 
 
@@ -246,7 +311,7 @@ def defaults_of(values: Values, names: Iterable[str]) -> dict[str, Any]:
 
 def _unread_rules(values: Values) -> Iterator[Rule]:
     """Yields the fields that nothing reads; the error shows all of them."""
-    others = unread.unread(values)
+    others = unread(values)
     off = defaults_of(values, others)
     bad = [name for name in off if values[name] != off[name]]
     for name in bad[:1]:
@@ -301,3 +366,82 @@ def _shown(value: Any) -> str:
     except ValueError:  # Python prints no int of thousands of digits
         return "a number of thousands of digits"
     return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."
+
+
+# Fields that nothing reads
+
+
+def unread(values: Values) -> dict[str, str]:
+    """Returns the fields that nothing reads, each with the field whose value is why.
+
+    Args:
+        values: all of the config, by dotted names.
+    """
+    task = registry.get(values["task"])
+    found = {
+        field: chooser
+        for field, chooser, allowed in _conditions(task)
+        if values[chooser] not in allowed
+    }
+    if task.has_layer:
+        found |= dict.fromkeys(_named(task.unread_fields), "task")
+    return found
+
+
+def left_behind(values: Values, former: Values) -> list[str]:
+    """Returns the fields that had a meaning in a former config, and have none in its successor.
+
+    So the settings of a preset's layer go with the layer. A field whose value is new stays.
+
+    Args:
+        values: the config.
+        former: the values before the change that were read.
+    """
+    return [
+        name
+        for name in unread(values)
+        if name in former and former[name] == values[name]
+    ]
+
+
+def read_values(values: Values) -> dict[str, Any]:
+    """Returns the values of the fields that something reads."""
+    others = unread(values)
+    return {name: value for name, value in values.items() if name not in others}
+
+
+def _conditions(task: Task) -> Iterator[Condition]:
+    """Yields the conditions on which a task's fields are read."""
+    yield from task.conditions
+    if not task.has_layer:
+        return
+    itself = _named(task.model_fields)
+    yield from (each for each in _of_layers() if each.field not in itself)
+    yield from _of_choices()
+
+
+def _of_layers() -> Iterator[Condition]:
+    """Yields the layers that read a field, for each that not all of them do."""
+    every = {field for kind in LAYERS.values() for field in kind.own}
+    for field in sorted(every):
+        layers = tuple(name for name, kind in LAYERS.items() if field in kind.own)
+        for name in _named((field,)):
+            yield Condition(name, "model.layer", layers)
+
+
+def _of_choices() -> Iterator[Condition]:
+    """Yields what else is read with one choice alone."""
+    for head in HEADS:
+        for name in _named((head,)):
+            yield Condition(name, "model.head", (head,))
+    gated = {name: gate.forget_block for name, gate in gates.NAMES.items()}
+    forgetting = tuple(name for name, block in gated.items() if block is not None)
+    yield Condition("model.unit_forget_bias", "model.gate", forgetting)
+    for field in ("memory_convolution", "channel_normalization", "forget_bias"):
+        name = f"model.tensorized.{field}"
+        yield Condition(name, "model.tensorized.cell", ("lstm",))
+
+
+def _named(fields: tuple[str, ...]) -> list[str]:
+    """Returns the dotted names of fields of `config.model`, of groups those of all their fields."""
+    return [_GROUP + name for name in _NAMES if name.partition(".")[0] in fields]

@@ -26,9 +26,14 @@ from trainers.time_series.objectives import (
     scikit_metrics,
 )
 from trainers.time_series.tasks import SeriesTask
-from trainers.training import checkpoints, examples, memory
-from trainers.training.examples import ExamplesExperiment
-from trainers.training.experiment import PROTOCOL, Check, Scores
+from trainers.training import checkpoints, memory
+from trainers.training.experiment import (
+    DATA,
+    PROTOCOL,
+    Check,
+    ExamplesExperiment,
+    Scores,
+)
 from trainers.training.workdir import RESTORE, WorkdirError, read_record
 
 _FACTS = "facts"  # in the record of a run's data
@@ -210,7 +215,7 @@ def saved_record(path: epath.Path) -> tuple[Facts, dict[str, str]]:
     Raises:
         WorkdirError: there is no record, or it is damaged.
     """
-    file = path / examples.DATA
+    file = path / DATA
     record = read_record(file, {"sha256": dict, _FACTS: dict})
     if record is None:
         raise WorkdirError(f"{file} is missing: it has the scaling of the run's data")

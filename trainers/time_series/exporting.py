@@ -1,5 +1,6 @@
 """Exports a run's best model of recordings: what it knows of its data travels with it."""
 
+import functools
 from collections.abc import Callable, Mapping
 from types import SimpleNamespace
 from typing import Any
@@ -13,8 +14,7 @@ from keras_trellis import TrellisClassifier
 from keras_trellis.export import export_classifier, inference_model, saving, versions
 from keras_trellis.export.cards import card
 from keras_trellis.export.checks import Tensors, sequences_and_mask
-from keras_trellis.export.companions import Companions
-from keras_trellis.export.saving import Signature
+from keras_trellis.export.saving import Companions, Signature
 from keras_trellis.export.weights import Weights, fingerprint
 from keras_trellis.types import Tensor
 from trainers.data.recordings import Facts
@@ -175,10 +175,7 @@ def _save(endpoints: Endpoints, output: str, facts: Mapping[str, str]) -> str:
         count_params=model.count_params, trellis=sequence_layer(model)
     )
 
-    def describe(functions: Mapping[str, Any], written: Mapping[str, str]) -> str:
-        known = {**written, **facts}
-        return card("A model of recordings", known, described, functions)
-
+    describe = functools.partial(card, "A model of recordings", facts, described)
     beside = Companions("recordings", fingerprint(model, ()), refusal=_REFUSAL)
     weights, signatures = Weights(model, "float32"), endpoints.signatures()
     return saving.save(signatures, weights, {}, output, describe, beside)

@@ -11,7 +11,7 @@ from trainers.data.recordings import SeriesData
 from trainers.sequences.layer import TrainedLayer
 from trainers.time_series import models
 from trainers.time_series.objectives import Objective, Score
-from trainers.training.examples import ShuffledExamples
+from trainers.training.experiment import ShuffledExamples
 
 
 class SeriesModeling(TrainedLayer, ShuffledExamples):

@@ -1,28 +1,42 @@
-"""Checkpoints: the newest of a run, and the weights of its best epoch; each is an array file."""
+"""Checkpoints: the newest of a run, and the weights of its best epoch; each is an array file.
+
+An array file has named arrays, and is written whole or not at all. It is an uncompressed `.npz` of
+NumPy and a checksum of all its bytes; the checksums in an `.npz` cover the arrays' values alone.
+Files of 0.1 have no checksum and are still read, with a warning.
+"""
 
 import contextlib
 import dataclasses
+import errno
+import hashlib
+import io
 import re
+import warnings
 from collections.abc import Callable, Mapping
+from typing import IO, Any
 
 import keras
 import numpy as np
 from etils import epath
 
 from trainers.data import threads
+from trainers.data.files import refuse_pipe, set_aside, write_atomically
 from trainers.data.stores import is_store
 from trainers.training import variables
-from trainers.training.array_files import (
-    FAILURES,
-    DamagedError,
-    MissingError,
-    OthersError,
-    RunFiles,
-    load,
-    refuse_others,
-)
-from trainers.training.workdir import NotKeptError, WorkdirError, read_run
+from trainers.training.workdir import RUN_ID, NotKeptError, WorkdirError, read_run
 
+# The errors of file systems, and of TensorFlow's object stores where TensorFlow is.
+FAILURES: tuple[type[Exception], ...] = (OSError,)
+_ABSENT: tuple[type[Exception], ...] = (FileNotFoundError,)
+if keras.backend.backend() == "tensorflow":
+    import tensorflow as tf
+
+    FAILURES += (tf.errors.OpError,)
+    _ABSENT += (tf.errors.NotFoundError,)
+_SEAL = b"\nsha256 "
+_SEAL_SIZE = len(_SEAL) + 2 * hashlib.sha256().digest_size
+# The size without a comment; NumPy adds none.
+_ZIP_END, _ZIP_END_SIZE = b"PK\x05\x06", 22
 BEST = "best.npz"
 _NUM_RETAINED = 2  # of the newest checkpoints
 # The names that `Checkpoints._path` makes: never read or remove a file of another name.
@@ -32,7 +46,19 @@ _SET_ASIDE = re.compile(_STEP + r"\.unreadable(-[0-9]+)?")
 _HALF_WRITTEN = re.compile(rf"\.({_STEP}|{re.escape(BEST)})\.part")
 
 
-class Checkpoints(RunFiles):
+class DamagedError(WorkdirError):
+    """A file can be read, but its contents are not those that were written."""
+
+
+class MissingError(WorkdirError):
+    """There is no such file."""
+
+
+class OthersError(WorkdirError):
+    """A file is whole, and of another run."""
+
+
+class Checkpoints:
     """The newest checkpoints of a run, and the weights of its best epoch.
 
     A checkpoint promises that the best weights before it are on disk. No checkpoint is written
@@ -40,6 +66,7 @@ class Checkpoints(RunFiles):
 
     Attributes:
         folder: `step-00001200.npz` in it is the checkpoint of step 1200.
+        failure: why the last write failed, in words.
         saved: the step of the newest checkpoint written or restored here, or None.
         unwritten_best: the arrays of the best weights that are not on disk yet, or None.
     """
@@ -65,7 +92,11 @@ class Checkpoints(RunFiles):
         Raises:
             WorkdirError: the folder does not exist and cannot be created.
         """
-        super().__init__(folder, run_id, check_held, announce)
+        self.folder = epath.Path(folder)
+        self.announce = announce
+        self.failure = ""
+        self._run_id = run_id
+        self._check_held = check_held
         self.saved: int | None = None
         self.unwritten_best: dict[str, np.ndarray] | None = None
         self._writing: threads.Started | None = None
@@ -75,10 +106,7 @@ class Checkpoints(RunFiles):
             raise WorkdirError(
                 f"{self.folder} cannot hold checkpoints: {error}"
             ) from error
-        self._remove_half_written()
-
-    def _remove_half_written(self) -> None:
-        """Removes what a process left that was killed while it wrote."""
+        # What a process left that was killed while it wrote.
         for path in self.folder.iterdir():
             if _HALF_WRITTEN.fullmatch(path.name):
                 with contextlib.suppress(*FAILURES):
@@ -115,13 +143,11 @@ class Checkpoints(RunFiles):
             WorkdirError: the checkpoint cannot be written.
         """
         path = self._path(0)
-        try:
-            self._put(path, arrays)
-        except FAILURES as error:
+        if not self._write(path, arrays):
             raise WorkdirError(
-                f"the run has not begun: {path} cannot be written ({error}); make room, or choose "
-                "another --workdir"
-            ) from error
+                f"the run has not begun: {path} cannot be written ({self.failure}); make room, or "
+                "choose another --workdir"
+            )
         self.saved = 0
 
     def save(self, step: int, arrays: Mapping[str, np.ndarray]) -> bool:
@@ -152,9 +178,7 @@ class Checkpoints(RunFiles):
         if writing is not None:
             writing.result()
 
-    def close(self) -> None:
-        """Waits for the thread."""
-        self.wait()
+    close = wait
 
     def save_best(
         self, arrays: Mapping[str, np.ndarray], epoch: int | None = None
@@ -296,6 +320,41 @@ class Checkpoints(RunFiles):
                 path.open("rb").close()
             path.unlink()
 
+    def _load(self, path: epath.Path) -> dict[str, np.ndarray]:
+        """Reads a file as `load_arrays`; raises OthersError if it is of another run."""
+        arrays = load_arrays(path)
+        refuse_others(path, arrays, self._run_id)
+        return arrays
+
+    def _write(self, path: epath.Path, arrays: Mapping[str, Any]) -> bool:
+        """Writes a file of this run whole or not at all; returns whether it did."""
+        if self._run_id is not None:
+            arrays = {**arrays, RUN_ID: np.array(self._run_id)}
+        try:
+            self._check_held()
+            # Writing takes so long that another run may have begun before the file gets its name.
+            write_atomically(
+                path, lambda file: _write_sealed(file, arrays), self._check_held
+            )
+        except FAILURES as error:
+            full = getattr(error, "errno", None) == errno.ENOSPC
+            self.failure = str(error)
+            self.announce(
+                f"{'the disk is full: ' if full else ''}{path} not written ({error})"
+            )
+            return False
+        return True
+
+    def _set_aside(self, path: epath.Path, reason: str) -> None:
+        """Renames a file that the run cannot go on from, since it may still be useful."""
+        try:
+            renamed = set_aside(path)
+        except FAILURES as failure:
+            raise WorkdirError(
+                f"{reason}, and cannot be renamed ({failure})"
+            ) from failure
+        self.announce(f"{reason}; it is now {renamed.name}")
+
     def _last(self) -> str:
         if self.saved is None:
             return "there is none"
@@ -343,7 +402,7 @@ def load_best(path: epath.PathLike, model: keras.Model) -> None:
     file = epath.Path(path) / "checkpoints" / BEST
     run = read_run(path)
     try:
-        arrays = load(file)
+        arrays = load_arrays(file)
         refuse_others(file, arrays, run and run.run_id)
     except MissingError as error:
         raise WorkdirError(f"{path} has no trained weights yet: {error}") from error
@@ -353,3 +412,87 @@ def load_best(path: epath.PathLike, model: keras.Model) -> None:
         raise WorkdirError(
             f"{file} does not hold the weights of this model: {error}"
         ) from error
+
+
+# Array files
+
+
+def _write_sealed(file: IO[bytes], arrays: Mapping[str, Any]) -> None:
+    """Writes arrays, and behind them the checksum of all bytes before it."""
+    # A stream that cannot seek: so the archive is written from front to back, and each byte is
+    # hashed once, in order.
+    hashed = _Hashed(file)
+    np.savez(hashed, **arrays)
+    file.write(_SEAL + hashed.sha256.hexdigest().encode())
+
+
+class _Hashed(io.RawIOBase):
+    """A stream that hashes what it passes on."""
+
+    def __init__(self, file: IO[bytes]):
+        self.file = file
+        self.sha256 = hashlib.sha256()
+
+    def write(self, data: Any) -> int:
+        self.sha256.update(data)
+        return self.file.write(data)
+
+    def flush(self) -> None:
+        self.file.flush()
+
+
+def load_arrays(path: epath.PathLike) -> dict[str, np.ndarray]:
+    """Reads all arrays of a file.
+
+    Raises:
+        MissingError: the file does not exist.
+        DamagedError: its contents are not those that were written.
+        WorkdirError: the file system does not let it be read; its contents are unknown.
+    """
+    try:
+        refuse_pipe(path)
+        content = epath.Path(path).read_bytes()
+    except _ABSENT as error:
+        raise MissingError(f"{path} is missing") from error
+    except FAILURES as error:
+        raise WorkdirError(
+            f"{path} cannot be read, its contents are unknown: {error}"
+        ) from error
+    sealed = _is_sealed(path, content)
+    try:
+        with np.load(io.BytesIO(content), allow_pickle=False) as arrays:
+            return {name: arrays[name] for name in arrays.files}
+    except Exception as error:  # damage can cause any error
+        # Its bytes are those that were written: the file is not what is wrong.
+        if sealed:
+            raise
+        raise DamagedError(f"{path} cannot be read ({error!r})") from error
+
+
+def _is_sealed(path: epath.PathLike, content: bytes) -> bool:
+    """Returns whether a file has a checksum, and checks it; files of 0.1 have none."""
+    end = len(content) - _SEAL_SIZE
+    seal = content[max(end, 0) :]
+    if seal.startswith(_SEAL):
+        if (
+            hashlib.sha256(memoryview(content)[:end]).hexdigest().encode()
+            != seal[len(_SEAL) :]
+        ):
+            raise DamagedError(f"{path} cannot be read (it does not have its checksum)")
+        return True
+    if not content[-_ZIP_END_SIZE:].startswith(_ZIP_END):
+        raise DamagedError(f"{path} cannot be read (its end is missing)")
+    warnings.warn(
+        f"{path} is of release 0.1: it has no checksum, and whether it was changed is not checked",
+        stacklevel=2,
+    )
+    return False
+
+
+def refuse_others(
+    path: epath.PathLike, arrays: Mapping[str, np.ndarray], run_id: str | None
+) -> None:
+    """Raises OthersError if the arrays of a file are of another run than `run_id`."""
+    owner = str(arrays.get(RUN_ID, run_id))
+    if run_id is not None and owner != run_id:
+        raise OthersError(f"{path} is of another run than its folder's")

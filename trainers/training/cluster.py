@@ -77,15 +77,12 @@ def machines(text: str | None) -> int:
     Raises:
         ValueError: it is not JSON of a cluster.
     """
-    groups = _parsed(text).get("cluster", {}) if text else {}
-    return sum(len(addresses) for addresses in groups.values())
+    _, groups = _parsed(text or "{}")
+    return sum(map(len, groups.values()))
 
 
 def _from_tf_config(text: str) -> Cluster:
-    config = _parsed(text)
-    groups = {
-        name: _all(addresses) for name, addresses in config.get("cluster", {}).items()
-    }
+    config, groups = _parsed(text)
     if groups.pop("ps", None):
         raise _wrong("names parameter servers (ps); expected chief and worker alone")
     groups.pop("evaluator", None)  # no part of the training
@@ -116,29 +113,22 @@ def _in_order(groups: Mapping[str, list[Any]]) -> list[Any]:
     return addresses
 
 
-def _parsed(text: str) -> dict[str, Any]:
-    """Returns TF_CONFIG's value, whose cluster has addresses by type."""
+def _parsed(text: str) -> tuple[dict[str, Any], dict[str, list[Any]]]:
+    """Returns TF_CONFIG's value, and the addresses of its cluster by type.
+
+    An address is None if its index is missing where addresses stand by their indices.
+    """
     try:
         config = json.loads(text)
-        for name, addresses in config.get("cluster", {}).items():
-            if not isinstance(addresses, list | dict):
-                raise TypeError(f"{name} is no list")
+        given = config.get("cluster") or {}
+        named = {name: addresses for name, addresses in given.items() if addresses}
+        cluster = tf.train.ClusterSpec(named)  # which refuses a type without addresses
     except (ValueError, TypeError, AttributeError, RecursionError) as error:
         raise ValueError(
             f"TF_CONFIG in the environment is not JSON of a cluster ({error}); to train on this "
             "machine, unset TF_CONFIG"
         ) from error
-    return config
-
-
-def _all(addresses: list[Any] | dict[str, Any]) -> list[Any]:
-    """Returns the addresses of a type, which TensorFlow also takes by their indices."""
-    if isinstance(addresses, list):
-        return addresses
-    indices = [str(index) for index in range(len(addresses))]
-    if missing := [index for index in indices if index not in addresses]:
-        raise _wrong(f"has no address with the index {missing[0]}")
-    return [addresses[index] for index in indices]
+    return config, {name: cluster.job_tasks(name) for name in cluster.jobs}
 
 
 def _task(config: Mapping[str, Any]) -> tuple[str, int]:

@@ -13,7 +13,7 @@ import os
 import platform
 import uuid
 from collections.abc import Iterator
-from typing import Protocol, TextIO
+from typing import TextIO
 
 from etils import epath
 
@@ -32,21 +32,8 @@ class TakenError(WorkdirError):
     """The folder was this run's and is no longer, so that nothing more of the run can be kept."""
 
 
-class Hold(Protocol):
-    """A folder that this process holds."""
-
-    def sign(self, run_id: str) -> None:
-        """Writes which run is at work, where others may read it."""
-
-    def check(self) -> None:
-        """Raises TakenError if the folder is gone or another's; call it before each write.
-
-        Where that cannot be read, it does nothing: a write would fail there, too.
-        """
-
-
 @contextlib.contextmanager
-def held(folder: epath.Path) -> Iterator[Hold]:
+def held(folder: epath.Path) -> Iterator["_Lock | _Claim"]:
     """Holds a folder within the context; the system ends that however the process ends.
 
     Raises:
@@ -91,7 +78,7 @@ def holder(folder: epath.Path) -> str | None:
 
 
 class _Lock:
-    """A locked file in a folder."""
+    """A folder that this process holds by a locked file in it."""
 
     def __init__(self, folder: epath.Path, file: TextIO):
         self._folder = folder
@@ -101,9 +88,14 @@ class _Lock:
         self._write(f"{os.getpid()}\n")
 
     def sign(self, run_id: str) -> None:
+        """Writes which run is at work, where others may read it."""
         self._write(f"{os.getpid()}\n{run_id}\n")
 
     def check(self) -> None:
+        """Raises TakenError if the folder is gone or another's; call it before each write.
+
+        Where that cannot be read, it does nothing: a write would fail there, too.
+        """
         path = self._folder / LOCK
         try:
             same = os.path.samestat(os.stat(path), self._stat)
@@ -145,6 +137,7 @@ class _Claim:
         """Does nothing: a second write could replace the claim of a later process."""
 
     def check(self) -> None:
+        """Raises TakenError if another process has taken the folder over, as `_Lock`."""
         # Where the store does not answer, it does not take a checkpoint either.
         with contextlib.suppress(OSError):
             if (content := self._read()) not in (self._claim, b""):
@@ -192,3 +185,7 @@ def _take(file: TextIO, folder: epath.Path) -> None:
         raise WorkdirError(
             f"{folder} cannot be locked ({error}); choose a folder on a file system that has locks"
         ) from error
+
+
+Hold = _Lock | _Claim
+"""A folder that this process holds."""

@@ -22,50 +22,12 @@ from trainers.training import (
 from trainers.training.run_state import RunState, Sums
 from trainers.training.stopping import StopSignals
 from trainers.training.trainer import Nest, Trainer
-from trainers.training.workdir import Change, Workdir, check_epochs
+from trainers.training.workdir import Workdir, check_epochs
 
 Observe = Callable[[Sequence[float]], None]
 """Takes the validation losses of a run's epochs; an error that it raises ends the run."""
 
 _CALL_SECONDS = 1.0  # the longest call; Python handles no signal during it
-
-
-class Plan(NamedTuple):
-    """How long a run is, and when something is due in it.
-
-    Attributes:
-        epochs: the equal parts of the run, each ended by a validation.
-        length: the run's training steps.
-        pass_steps: the training steps that read the data once.
-        log_every_steps: how often metrics are shown and recorded.
-        checkpoint_every_steps: how often a checkpoint is written within an epoch, or None.
-        stages: the number of equal parts whose steps differ.
-    """
-
-    epochs: int
-    length: int
-    pass_steps: int
-    log_every_steps: int
-    checkpoint_every_steps: int | None
-    stages: int
-
-    def epoch_end(self, epoch: int) -> int:
-        """Returns the step after which an epoch ends, counted from 1."""
-        return epoch * self.length // self.epochs
-
-    def stage(self, step: int) -> int:
-        """Returns the index of the stage of the next step, after `step` steps."""
-        return step * self.stages // self.length
-
-    def until_due(self, step: int, end: int) -> int:
-        """Returns how many steps fit before something is due or the data ends, at least 1."""
-        periods = (self.log_every_steps, self.checkpoint_every_steps)
-        due = [period - step % period for period in periods if period]
-        # The last batch of a pass may have a shape of its own.
-        last = self.pass_steps - 1 - step % self.pass_steps
-        # The steps of a call belong to one stage: this is the first step of the next one.
-        stage_end = -(-(self.stage(step) + 1) * self.length // self.stages)
-        return max(1, min(*due, last, end - step, stage_end - step))
 
 
 class NonFiniteLossError(ArithmeticError):
@@ -139,23 +101,17 @@ def fit(
 
     Raises:
         NonFiniteLossError: the loss or the gradient is NaN or infinite. Earlier checkpoints stay.
-        ValueError: an argument is out of range.
         WorkdirError: the folder's run has another number of replicas, its checkpoints cannot be
             read, or none can be written.
     """
-    _check_counts(
-        epochs=epochs,
-        log_every_steps=log_every_steps,
-        checkpoint_every_steps=checkpoint_every_steps,
-    )
     pass_steps = trainer.task.steps_per_epoch
-    plan = Plan(
+    plan = schedules.Plan(
         epochs,
         steps or epochs * pass_steps,
         pass_steps,
         log_every_steps,
         checkpoint_every_steps,
-        len(trainer.stages.arguments),
+        trainer.stages.costs,
     )
     run = _Run(trainer, schedule, workdir, plan)
     with (
@@ -167,15 +123,6 @@ def fit(
         return run.to_the_end(signals, observe)
 
 
-def _check_counts(**counts: int | None) -> None:
-    """Raises ValueError if an argument of `fit` is below 1; None is none."""
-    for argument, value in counts.items():
-        if value is not None and value < 1:
-            raise ValueError(
-                f"`{argument}` must be at least 1. Received: {argument}={value}"
-            )
-
-
 class _Run:
     """A run in progress: the steps from what it has come to, to its end."""
 
@@ -184,7 +131,7 @@ class _Run:
         trainer: Trainer,
         schedule: schedules.Schedule,
         workdir: Workdir,
-        plan: Plan,
+        plan: schedules.Plan,
     ):
         self.trainer = trainer
         self.team = trainer.team
@@ -193,7 +140,7 @@ class _Run:
         self.plan = plan
         self.pace = 1  # most steps of a call; the first call traces and has one
         self.check_held = workdir.check_held
-        self.progress: progress.Progress | followers.NoProgress = followers.NoProgress()
+        self.progress: progress.Progress | followers.Nothing = followers.Nothing()
         self.checkpoints: run_state.Store = followers.NoCheckpoints()
         if self.team.is_chief:
             self.checkpoints = checkpoints.Checkpoints(
@@ -204,11 +151,16 @@ class _Run:
         # The state first: the records and the display go on from its step.
         self.state = self._begin(workdir)
         epoch = round(self.state.step * plan.epochs / plan.length, 4)
-        changes, self.news = run_state.apply_changes(
-            trainer, self.state, workdir, epoch
-        )
+        changes, self.news = self.state.apply_changes(workdir, epoch)
         if self.team.is_chief:
-            self.progress = self._open_progress(workdir, changes)
+            self.progress = progress.Progress(
+                workdir.path,
+                self.task,
+                plan,
+                step=self.state.step,
+                changes=changes,
+                check_held=workdir.check_held,
+            )
         # Until here what they announce is printed: there was no display for it to break.
         self.checkpoints.announce = self.progress.say
 
@@ -217,29 +169,12 @@ class _Run:
         checkpoint = self.team.share(self.checkpoints.restore())
         state = RunState(self.trainer)
         if checkpoint:
-            run_state.restore(self.trainer, state, self.checkpoints, checkpoint)
+            state.go_on_from(*checkpoint, self.checkpoints)
         check_epochs(workdir.path, len(state.losses), self.plan.epochs)
         if not checkpoint:
             run_state.refuse_remains(workdir)
             self.checkpoints.begin(state.arrays())
         return state
-
-    def _open_progress(
-        self, workdir: Workdir, changes: Sequence[Change]
-    ) -> progress.Progress:
-        return progress.Progress(
-            workdir.path,
-            display=self.task.display,
-            unit=self.task.unit,
-            epochs=self.plan.epochs,
-            length=self.plan.length,
-            step=self.state.step,
-            costs=self.trainer.stages.costs,
-            evaluation_steps=self.task.evaluation_steps,
-            scoring=self.task.scoring,
-            changes=changes,
-            check_held=workdir.check_held,
-        )
 
     def to_the_end(
         self, signals: StopSignals, observe: Observe | None = None
@@ -429,7 +364,7 @@ class _Run:
         saved = self._save_now()
         # Somebody may have removed or changed the file since it was written.
         if not self.checkpoints.unwritten_best:
-            run_state.compare_best(self.state, self.checkpoints)
+            self.state.compare_best(self.checkpoints)
         if not self.state.best[1]:
             saved = self._keep_last() and saved
         if self.team.agree(saved):

@@ -119,8 +119,12 @@ def _that_fit(
     room: Room,
 ) -> Iterator[str]:
     """Yields flags that make training fit: a smaller batch, another preset."""
-    if size := _fitting_batch(config, need, room):
-        yield f"--config.data.batch_size={size}"
+    smaller = ml_collections.ConfigDict(config.to_dict())
+    while smaller.data.batch_size > 1:
+        smaller.data.batch_size //= 2
+        if need(smaller).about <= room.size:
+            yield f"--config.data.batch_size={smaller.data.batch_size}"
+            break
     fitting = []
     for other in presets:
         with contextlib.suppress(ValueError):  # it does not suit the data
@@ -129,20 +133,6 @@ def _that_fit(
                 fitting.append((size, other.preset))
     if fitting:
         yield f"--preset={max(fitting)[1]}"
-
-
-def _fitting_batch(
-    config: ml_collections.ConfigDict,
-    need: Callable[[ml_collections.ConfigDict], Need],
-    room: Room,
-) -> int | None:
-    """Returns the size of a smaller batch that fits, or None."""
-    smaller = ml_collections.ConfigDict(config.to_dict())
-    while smaller.data.batch_size > 1:
-        smaller.data.batch_size //= 2
-        if need(smaller).about <= room.size:
-            return smaller.data.batch_size
-    return None
 
 
 def _text(size: int) -> str:

@@ -24,8 +24,9 @@ from trainers.data import terminal
 from trainers.data.files import write_atomically
 from trainers.data.stores import is_store
 from trainers.training.events import EVENTS, Events, LackingError
-from trainers.training.schedules import total_cost
+from trainers.training.schedules import Plan, total_cost
 from trainers.training.table import EPOCH, INTERVAL, METRICS, VALIDATION, Table
+from trainers.training.trainer import Task
 from trainers.training.workdir import Change
 
 CURVES = "curves.png"
@@ -50,26 +51,15 @@ class _Pace:
     """How fast a run is, and how long the rest of it takes.
 
     Attributes:
-        length: the training steps of the run.
-        epochs: the parts of the run that end with a validation.
         step: steps done.
     """
 
-    def __init__(
-        self,
-        length: int,
-        epochs: int,
-        step: int,
-        costs: Sequence[float],
-        evaluation_steps: float,
-        scoring: float,
-    ):
-        self.length, self.epochs = length, epochs
+    def __init__(self, task: Task, plan: Plan, step: int):
         self.step = self._first_step = step
-        self._costs = costs
-        self._evaluation_steps, self._scoring = evaluation_steps, scoring
+        self._task, self._plan = task, plan
         # An epoch ends after step `epoch * length // epochs`.
-        self._validations = self._earlier = ((step + 1) * epochs - 1) // length
+        done = ((step + 1) * plan.epochs - 1) // plan.length
+        self._validations = self._earlier = done
         self._validation_seconds: float | None = None  # of the last one
         # Without the first call and the first validation, which trace and compile.
         self._timed_steps = 0
@@ -109,19 +99,17 @@ class _Pace:
     def seconds_left(self) -> float:
         """Returns the time to the end of the run."""
         pace = self._seconds / self._timed_work if self._timed_work else 0.0
-        training = pace * self._work(self.step, self.length)
+        training = pace * self._work(self.step, self._plan.length)
         validation = self._validation_seconds
         if validation is None:
-            validation = pace * self._evaluation_steps
-        evaluations = self.epochs - self._validations + self._scoring
+            validation = pace * self._task.evaluation_steps
+        evaluations = self._plan.epochs - self._validations + self._task.scoring
         return training + validation * evaluations
 
     def _work(self, start: int, stop: int) -> float:
         """Returns the work of the steps from `start` to `stop`; one of the last part is 1."""
-        before, after = (
-            total_cost(self._costs, step, self.length) for step in (start, stop)
-        )
-        return after - before
+        costs, length = self._plan.costs, self._plan.length
+        return total_cost(costs, stop, length) - total_cost(costs, start, length)
 
 
 class Progress:
@@ -129,14 +117,9 @@ class Progress:
 
     Args:
         folder: the run's folder.
-        display: turns metrics into those that people read; the curves show the first.
-        unit: what a step's weight counts, such as "tokens".
-        epochs: the length of the run.
-        length: the same in training steps.
+        task: what is trained; it says how its metrics are shown.
+        plan: how long the run is.
         step: the step that the run continues from.
-        costs: how long a step of each equal part of the run takes, beside one of the last part.
-        evaluation_steps: about how many training steps take as long as a validation.
-        scoring: about how many validations take as long as the scores at the end.
         changes: changes of the run's config, for the curves.
         check_held: as `Workdir.check_held`, which is called before each write.
         out: shows one line, a bar, if it is a terminal, and a log of lines otherwise. Default:
@@ -146,35 +129,28 @@ class Progress:
     def __init__(
         self,
         folder: epath.Path,
+        task: Task,
+        plan: Plan,
         *,
-        display: Callable[[Metrics], Metrics],
-        unit: str,
-        epochs: int,
-        length: int,
         step: int,
-        costs: Sequence[float] = (1.0,),
-        evaluation_steps: float = 0.0,
-        scoring: float = 0.0,
         changes: Sequence[Change] = (),
         check_held: Callable[[], None] = lambda: None,
         out: Any = None,
     ):
         self.folder = folder
-        self.display = display
-        self.unit = unit
-        self.epochs = epochs
-        self.length = length
-        self.steps_per_epoch = length / epochs
+        self.task = task
+        self.plan = plan
+        self.steps_per_epoch = plan.length / plan.epochs
         self.out = out or sys.stdout
         self.step = step
         self.changes = changes
         # In a store each look is a request, and those before checkpoints have to do.
         self._check_held = (lambda: None) if is_store(folder) else check_held
-        self._pace = _Pace(length, epochs, step, costs, evaluation_steps, scoring)
+        self._pace = _Pace(task, plan, step)
         self._has_estimated = False
         self._shown: dict[str, str] = {}  # the text of the newest value, by its kind
         self._causes: set[str] = set()  # why records could not be written
-        self._bar = _bar(length, step, self.out)
+        self._bar = _bar(plan.length, step, self.out)
         self._table = Table(folder / METRICS, last_step=step, announce=self.say)
         # If this fails, the next process writes the events.
         self._events: Events | None = None
@@ -208,16 +184,16 @@ class Progress:
         """
         rate = self._pace.rate(weight)
         left = _duration(self._pace.seconds_left())
-        shown = self.display(metrics)
+        shown = self.task.display(metrics)
         self._show("train", shown)
         if self._bar.disable:
             self.say(
-                f"epoch {self._epoch()}/{self.epochs}, step {self.step}/{self.length}: "
-                f"{_text(shown)}, lr {learning_rate:g}, {rate:,.0f} {self.unit}/s, {left} left"
+                f"epoch {self._epoch()}/{self.plan.epochs}, step {self.step}/{self.plan.length}: "
+                f"{_text(shown)}, lr {learning_rate:g}, {rate:,.0f} {self.task.unit}/s, {left} left"
             )
         rates = {
             "learning_rate": learning_rate,
-            f"{self.unit}_per_second": round(rate, 1),
+            f"{self.task.unit}_per_second": round(rate, 1),
         }
         self._record(INTERVAL, {**rates, **metrics, **shown})
 
@@ -239,14 +215,16 @@ class Progress:
             seconds: the time of the evaluation.
             written: whether the best epoch's weights are on disk.
         """
-        train_shown = self.display(train)
-        shown = self.display(validation) if validation else {}
+        train_shown = self.task.display(train)
+        shown = self.task.display(validation) if validation else {}
         if validation:
             self._pace.validate(seconds)
             self._show("validation", shown)
         if self._bar.disable or not written:
             unwritten = "" if written else ", its weights not yet written"
-            line = f"epoch {self._epoch()}/{self.epochs}: train {_text(train_shown)}"
+            line = (
+                f"epoch {self._epoch()}/{self.plan.epochs}: train {_text(train_shown)}"
+            )
             mark = f" (best so far{unwritten})" if best else ""
             scored = (
                 f"; validation {_text(shown)}{mark}; evaluated in {_duration(seconds)}"
@@ -295,11 +273,11 @@ class Progress:
         values = ", ".join(f"{kind} {text}" for kind, text in self._shown.items())
         left = _duration(self._pace.seconds_left())
         self._bar.set_postfix_str(
-            f"epoch {self._epoch()}/{self.epochs}, {values}, {left} left"
+            f"epoch {self._epoch()}/{self.plan.epochs}, {values}, {left} left"
         )
 
     def _epoch(self) -> int:
-        return -(-self.step * self.epochs // self.length)
+        return -(-self.step * self.plan.epochs // self.plan.length)
 
     def _record(self, kind: str, values: Metrics) -> None:
         epoch = round(self.step / self.steps_per_epoch, 4)
@@ -368,21 +346,6 @@ def draw_curves(
     """
     picture = figure.Figure(figsize=(8, 5), layout="constrained")
     axes = picture.subplots()
-    drawn = _draw_metric(axes, rows, steps_per_epoch, metric)
-    choose_scale(axes, drawn)
-    _draw_changes(axes, changes)
-    axes.set(xlabel="epoch", ylabel=metric)
-    axes.set_xlim(left=0)
-    axes.grid(alpha=0.3)
-    if drawn:
-        axes.legend()
-    save_picture(picture, path)
-
-
-def _draw_metric(
-    axes: Any, rows: list[dict[str, str]], steps_per_epoch: float, metric: str
-) -> list[float]:
-    """Draws a curve for each kind of row; returns all values."""
     drawn: list[float] = []
     for kind, label, shift, style in _CURVES:
         chosen = [
@@ -395,7 +358,14 @@ def _draw_metric(
         if values:
             axes.plot(epochs, values, label=f"{label}, last {values[-1]:.4g}", **style)
         drawn += values
-    return drawn
+    choose_scale(axes, drawn)
+    _draw_changes(axes, changes)
+    axes.set(xlabel="epoch", ylabel=metric)
+    axes.set_xlim(left=0)
+    axes.grid(alpha=0.3)
+    if drawn:
+        axes.legend()
+    save_picture(picture, path)
 
 
 def _draw_changes(axes: Any, changes: Sequence[Change]) -> None:

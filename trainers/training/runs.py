@@ -14,7 +14,6 @@ from trainers import optimizers
 from trainers.data.files import exists
 from trainers.training import (
     announcing,
-    array_files,
     checkpoints,
     followers,
     loop,
@@ -79,8 +78,7 @@ def train(
         stopping.StoppedError: a signal came, and everything is saved.
     """
     rules.check(config)
-    if team.is_chief:
-        _check_folder(path, config, rules)
+    opened = _opened(path, config, team, rules)
     signals = stopping.StopSignals(shared=team.count > 1)
     team.watch(signals)
     beside: tuple[str, ...] = ()
@@ -89,7 +87,7 @@ def train(
             load, config, distribute, signals.check, team, rules
         )
         trainer.allow_replicas_change = allow_replicas_change
-        with _opened(path, config, team, rules) as folder:
+        with opened as folder:
             if team.is_chief:
                 experiment.keep(path)
             if not team.agree(team.is_chief and _has_finished(folder, config)):
@@ -102,20 +100,10 @@ def train(
                     experiment, trainer, folder, config, signals, observe, splits
                 )
             elif team.is_chief:
-                beside = _saved_beside(folder)
+                # Earlier versions kept none.
+                beside = tuple((folder.result() or {}).get("beside") or ())
     signals.check()  # the output may have closed at the last line
     return beside
-
-
-def _check_folder(
-    path: epath.Path, config: ml_collections.ConfigDict, rules: announcing.Rules
-) -> None:
-    """Refuses a folder of another run; `open_workdir` does so again after locking it."""
-    if exists(path / IMPORTED):
-        raise WorkdirError(
-            f"{path} holds imported weights, which training would replace; choose another --workdir"
-        )
-    refuse_other_run(path, config.to_dict(), rules.may_change(config), rules.upgrade)
 
 
 def _opened(
@@ -124,15 +112,20 @@ def _opened(
     team: workers.Alone,
     rules: announcing.Rules,
 ) -> contextlib.AbstractContextManager:
-    """Returns the context of the run's folder, which the chief alone has."""
+    """Returns the context of the run's folder, which the chief alone has.
+
+    It refuses a folder of another run at once, before the data are loaded, and again when it has
+    locked the folder.
+    """
     if not team.is_chief:
         return contextlib.nullcontext(followers.NoWorkdir())
-    return open_workdir(
-        path,
-        config.to_dict(),
-        may_change=rules.may_change(config),
-        upgrade=rules.upgrade,
-    )
+    if exists(path / IMPORTED):
+        raise WorkdirError(
+            f"{path} holds imported weights, which training would replace; choose another --workdir"
+        )
+    values, may_change = config.to_dict(), rules.may_change(config)
+    refuse_other_run(path, values, may_change, rules.upgrade)
+    return open_workdir(path, values, may_change=may_change, upgrade=rules.upgrade)
 
 
 def _prepare(
@@ -218,19 +211,12 @@ def _fit_and_score(
     name = _take_best(folder.path, model, result, "best" if validated else "last")
     if not validated:
         name += ", without validation data"
-    splits = splits or _scored_splits(experiment, config)
-    scores = experiment.score(trainer.task, signals.check, splits)
-    _finish(folder, name, scores, result, model)
-    return scores.beside
-
-
-def _scored_splits(
-    experiment: Experiment, config: ml_collections.ConfigDict
-) -> list[str]:
-    """Returns the splits that the end of a run scores."""
     # What has no sequence layer has no such field.
     reads_test = config.get("evaluation", {}).get("test", True)
-    return [split for split in experiment.splits if reads_test or split != "test"]
+    usual = [split for split in experiment.splits if reads_test or split != "test"]
+    scores = experiment.score(trainer.task, signals.check, splits or usual)
+    _finish(folder, name, scores, result, model)
+    return scores.beside
 
 
 def make_optimizer(config: ml_collections.ConfigDict) -> optimizers.Optimizer:
@@ -266,19 +252,13 @@ def _finished_store(folder: Workdir) -> checkpoints.Checkpoints:
     store = checkpoints.Checkpoints(folder.path / "checkpoints", run_id=run_id)
     best = store.folder / checkpoints.BEST
     try:
-        array_files.refuse_others(best, array_files.load(best), run_id)
+        checkpoints.refuse_others(best, checkpoints.load_arrays(best), run_id)
     except WorkdirError as error:
         raise WorkdirError(
             f"{folder.path} holds the result of a finished run, and not its trained weights: "
             f"{error}. Bring them back from a backup, or choose another --workdir"
         ) from error
     return store
-
-
-def _saved_beside(folder: Workdir) -> tuple[str, ...]:
-    """Returns `Scores.beside` of a finished run; earlier versions kept none."""
-    lines = (folder.result() or {}).get("beside")
-    return tuple(map(str, lines)) if isinstance(lines, list) else ()
 
 
 def _refuse_changes(folder: Workdir, done: int, epochs: int) -> None:

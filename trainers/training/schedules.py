@@ -7,7 +7,7 @@ import dataclasses
 import itertools
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -33,6 +33,44 @@ def stopped(result: Mapping[str, Any], stop_after: int | None) -> bool:
     if stop_after is None or "best_epoch" not in result:
         return False
     return result["epochs"] - result["best_epoch"] >= stop_after
+
+
+class Plan(NamedTuple):
+    """How long a run is, and when something is due in it.
+
+    Attributes:
+        epochs: the equal parts of the run, each ended by a validation.
+        length: the run's training steps.
+        pass_steps: the training steps that read the data once.
+        log_every_steps: how often metrics are shown and recorded.
+        checkpoint_every_steps: how often a checkpoint is written within an epoch, or None.
+        costs: how long a step of each equal part of the run takes, beside one of the last part.
+    """
+
+    epochs: int
+    length: int
+    pass_steps: int
+    log_every_steps: int
+    checkpoint_every_steps: int | None
+    costs: Sequence[float] = (1.0,)
+
+    def epoch_end(self, epoch: int) -> int:
+        """Returns the step after which an epoch ends, counted from 1."""
+        return epoch * self.length // self.epochs
+
+    def stage(self, step: int) -> int:
+        """Returns the index of the stage of the next step, after `step` steps."""
+        return step * len(self.costs) // self.length
+
+    def until_due(self, step: int, end: int) -> int:
+        """Returns how many steps fit before something is due or the data ends, at least 1."""
+        periods = (self.log_every_steps, self.checkpoint_every_steps)
+        due = [period - step % period for period in periods if period]
+        # The last batch of a pass may have a shape of its own.
+        last = self.pass_steps - 1 - step % self.pass_steps
+        # The steps of a call belong to one stage: this is the first step of the next one.
+        stage_end = -(-(self.stage(step) + 1) * self.length // len(self.costs))
+        return max(1, min(*due, last, end - step, stage_end - step))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -63,31 +101,6 @@ class Schedule:
     average_after: int | None = None
     stop_after: int | None = None
     stop_at: float | None = None
-
-    def __post_init__(self):
-        if not 0 < self.factor < 1:
-            raise ValueError(
-                f"`factor` must be between 0 and 1. Received: factor={self.factor}"
-            )
-        if not 0 <= self.minimum < math.inf:
-            raise ValueError(
-                f"`minimum` must be finite and not negative. Received: minimum={self.minimum}"
-            )
-        for name in ("patience", "average_after", "stop_after"):
-            value = getattr(self, name)
-            if value is not None and value < 1:
-                raise ValueError(
-                    f"`{name}` must be None or at least 1. Received: {name}={value}"
-                )
-        if self.stop_at is not None and not 0 < self.stop_at <= 1:
-            raise ValueError(
-                "`stop_at` must be None or above 0 and at most 1. "
-                f"Received: stop_at={self.stop_at}"
-            )
-        if any(epoch < 1 for epoch in self.epochs):
-            raise ValueError(
-                f"`epochs` must be at least 1 each. Received: epochs={self.epochs}"
-            )
 
     def after_epoch(self, losses: Sequence[float], optimizer: Any) -> str | None:
         """Changes the optimizer for the next epoch.
@@ -176,7 +189,7 @@ WHOLE = Stages()
 
 
 def total_cost(costs: Sequence[float], steps: int, length: int) -> float:
-    """Returns the sum of the costs of a run's first steps; see `loop.Plan.stage`.
+    """Returns the sum of the costs of a run's first steps; see `Plan.stage`.
 
     Args:
         costs: those of a step in each part.

@@ -41,9 +41,6 @@ def get_strategy(
             logical CPUs.
         members: the workers, of which each has all of its visible GPUs or, without GPUs, one CPU;
             None or one worker: this process alone.
-
-    Raises:
-        ValueError: another name.
     """
     if members and len(members.addresses) > 1:
         gpus = len(tf.config.list_physical_devices("GPU"))
@@ -57,10 +54,6 @@ def get_strategy(
         return strategy
     if name == "none":
         return tf.distribute.get_strategy()
-    if name != "mirrored":
-        raise ValueError(
-            f"`name` must be 'none' or 'mirrored'. Received: name={name!r}"
-        )
     kind = "GPU" if tf.config.list_logical_devices("GPU") else "CPU"
     devices = [device.name for device in tf.config.list_logical_devices(kind)]
     return tf.distribute.MirroredStrategy(devices)

@@ -5,7 +5,7 @@ or in the loop asks which task it is.
 """
 
 import functools
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, Protocol
 
 import keras
@@ -103,8 +103,6 @@ class Trainer:
     Attributes:
         allow_replicas_change: whether a run goes on that had another number of replicas, and so
             other masks; False unless it is set.
-        time_steps: returns the number T of a batch, for `usual_steps`; that of its first tensor
-            unless it is set.
     """
 
     def __init__(
@@ -118,17 +116,12 @@ class Trainer:
         team: workers.Alone = workers.ALONE,
         jit_compile: bool = False,
     ):
-        if clip_norm is not None and not clip_norm > 0:
-            raise ValueError(
-                f"`clip_norm` must be None or above 0. Received: clip_norm={clip_norm}"
-            )
         self.task = task
         self.optimizer = optimizer
         self.clip_norm = clip_norm
         self.usual_steps = usual_steps
         self.team = team
         self.allow_replicas_change = False
-        self.time_steps: Callable[[Nest], Any] = _time_steps
         self.strategy = strategy or tf.distribute.get_strategy()
         self.replicas = self.strategy.num_replicas_in_sync
         self.stages = task.stages
@@ -201,7 +194,8 @@ class Trainer:
 
     def step(self, batch: Nest, state: Nest) -> tuple[Metrics, Nest]:
         """Trains on one batch, like `steps`, but returns scalar metrics."""
-        metrics, state = self._take(batch, None, state, 1)
+        one = tf.constant(1)
+        metrics, state = self._compiled_steps[-1](batch, None, one, state)
         return {name: value[0] for name, value in metrics.items()}, state
 
     def steps(
@@ -225,10 +219,8 @@ class Trainer:
         # Draw the first batch here. The steps are compiled for its static shape, which a dataset
         # with a shorter last batch does not tell.
         first = None if self.usual_steps else next(batches)
-        return self._take(first, batches, state, count, stage)
-
-    def _take(self, first, rest, state, count, stage=-1):
-        return self._compiled_steps[stage](first, rest, tf.constant(count), state)
+        steps = self._compiled_steps[stage]
+        return steps(first, batches, tf.constant(count), state)
 
     def _compiled(self, stage: Stage, jit_compile: bool) -> Any:
         """Returns the steps of a stage, to be compiled."""
@@ -295,7 +287,8 @@ class Trainer:
         if self.replicas > 1:  # `apply` sums over the replicas again
             gradients = [gradient / self.replicas for gradient in gradients]
         if self.usual_steps is not None:
-            steps = tf.cast(self.time_steps(batch), "float64")
+            sequences, *_ = tf.nest.flatten(batch)
+            steps = tf.cast(tf.shape(sequences)[1], "float64")
             self.optimizer.scale_rate(steps / self.usual_steps)
         self.optimizer.apply(gradients)
         means = {
@@ -341,11 +334,6 @@ def _draw(first: Nest, rest: Iterator[Nest] | None, index: tf.Tensor) -> Nest:
         )
 
     return tf.cond(index > 0, draw, lambda: first)
-
-
-def _time_steps(batch: Nest) -> tf.Tensor:
-    sequences, *_ = tf.nest.flatten(batch)
-    return tf.shape(sequences)[1]
 
 
 def _summed(values: Nest) -> Nest:

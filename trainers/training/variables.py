@@ -30,7 +30,7 @@ def optimizer_variables(
         id(v): name.removeprefix("model/") for name, v in model_variables(model).items()
     }
     names = {id(v): v.name for v in optimizer.variables}
-    for slot, own_variables in optimizer.slots().items():
+    for slot, own_variables in optimizer.slot_variables.items():
         for trained, own in zip(model.trainable_variables, own_variables, strict=True):
             names[id(own)] = f"{paths[id(trained)]}/{slot}"
     # The others, such as the number of iterations, belong to no variable of the model.

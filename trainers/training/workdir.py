@@ -178,10 +178,8 @@ def open_workdir(
             it holds files that no run writes.
     """
     folder = epath.Path(path)
-    if exists(folder) and not folder.is_dir():
-        raise WorkdirError(f"{folder} is a file; expected a folder for the run")
     if not exists(folder / CONFIG):
-        _refuse_foreign(folder)
+        refuse_foreign(folder, CONFIG)
     folder.mkdir(parents=True, exist_ok=True)
     with held(folder) as hold:
         run = read_run(folder) or identity.new()
@@ -279,19 +277,14 @@ def read_result(
     try:
         result = read_json(file, fields) if exists(file) else None
         if result is not None:
-            _refuse_others(file, result.pop(RUN_ID, None))
+            run, run_id = read_run(path), result.pop(RUN_ID, None)
+            if run and run_id and run.run_id != run_id:
+                raise UnreadableError(f"{file} is the result of another run")
     except UnreadableError as error:
         raise UnreadableError(
             f"{error}; the training command scores the run again"
         ) from error
     return result
-
-
-def _refuse_others(file: epath.Path, run_id: str | None) -> None:
-    """Raises UnreadableError if a file is of another run than the config beside it."""
-    run = read_run(file.parent)
-    if run is not None and run_id is not None and run.run_id != run_id:
-        raise UnreadableError(f"{file} is the result of another run")
 
 
 def read_run(path: epath.PathLike) -> identity.Identity | None:
@@ -372,12 +365,22 @@ def check_output(path: epath.PathLike) -> None:
             )
 
 
-def _refuse_foreign(folder: epath.Path) -> None:
-    """Raises WorkdirError if a folder without a config has files, but for an unused lock."""
-    names = sorted(p.name for p in folder.iterdir()) if exists(folder) else []
-    if foreign := [name for name in names if name not in (LOCK, f".{CONFIG}.part")]:
+def refuse_foreign(folder: epath.Path, record: str, what: str = "run") -> None:
+    """Raises WorkdirError if a folder without a record has files, but for an unused lock.
+
+    Args:
+        folder: the folder, or a place for a new one.
+        record: the name of the record's file.
+        what: of what it is the record.
+    """
+    if not exists(folder):
+        return
+    if not folder.is_dir():
+        raise WorkdirError(f"{folder} is a file; expected a folder for the {what}")
+    names = sorted(path.name for path in folder.iterdir())
+    if foreign := [name for name in names if name not in (LOCK, f".{record}.part")]:
         raise WorkdirError(
-            f"{folder} holds files but no run ({CONFIG} is missing): {', '.join(foreign[:5])}; "
+            f"{folder} holds files but no {what} ({record} is missing): {', '.join(foreign[:5])}; "
             "choose an empty or a new folder"
         )
 

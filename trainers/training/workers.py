@@ -21,6 +21,7 @@ from typing import Any, NoReturn
 
 import numpy as np
 
+from trainers.data.names import differences
 from trainers.training import stopping, watcher
 from trainers.training.cluster import Cluster
 
@@ -80,6 +81,7 @@ class _Link:
         self.name = name
         self.received: queue.Queue = queue.Queue()
         self._connection = connection
+        self._stream = connection.makefile("rb")
         self._sending = threading.Lock()
         connection.settimeout(SILENCE)
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -103,13 +105,10 @@ class _Link:
         self._connection.close()
 
     def _read(self, size: int) -> bytes:
-        parts = bytearray()
-        while len(parts) < size:
-            part = self._connection.recv(min(size - len(parts), _PIECE))
-            if not part:
-                raise ConnectionError("its connection is closed")
-            parts += part
-        return bytes(parts)
+        content = self._stream.read(size)
+        if len(content) < size:
+            raise ConnectionError("its connection is closed")
+        return content
 
 
 class Team(Alone):
@@ -191,9 +190,9 @@ class Team(Alone):
 
     def compare(self, facts: Mapping[str, Any]) -> None:
         """Raises DifferentError on all workers if the facts are not the same on all."""
-        if differences := self.agree("; ".join(self._differing(facts))):
+        if different := self.agree("; ".join(self._differing(facts))):
             raise DifferentError(
-                f"{differences}; start all with the same, or see docs/howto/workers.md"
+                f"{different}; start all with the same, or see docs/howto/workers.md"
             )
 
     def watch(self, signals: stopping.StopSignals) -> None:
@@ -213,7 +212,9 @@ class Team(Alone):
             return
         for link in self._links:
             theirs = json.loads(self._next(link, _VALUE))
-            yield from _differences(link.name, theirs, json.loads(sent))
+            different = differences(theirs, json.loads(sent))
+            for fact, (there, here) in different.items():
+                yield f"{link.name} has {fact} {there}, and the chief has {here}"
 
     def _send(self, kind: bytes, payload: bytes = b"") -> None:
         for link in self._links:
@@ -317,15 +318,6 @@ def _leave(message: str) -> NoReturn:
 def _ended(link: _Link, reason: bytes) -> str:
     message = reason.decode(errors="replace")
     return message if GO_ON in message else f"{link.name} has ended: {message}"
-
-
-def _differences(
-    name: str, theirs: Mapping[str, Any], mine: Mapping[str, Any]
-) -> Iterator[str]:
-    for fact in {**mine, **theirs}:
-        there, here = (facts.get(fact, "nothing") for facts in (theirs, mine))
-        if there != here:
-            yield f"{name} has {fact} {there}, and the chief has {here}"
 
 
 def check_free(cluster: Cluster) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import math
 import re
 from typing import Any
@@ -14,7 +13,6 @@ from keras_trellis.backend import current as backend
 from keras_trellis.layers.equilibrium import EquilibriumTrellisLayer
 from keras_trellis.layers.recurrent import RecurrentLayer
 from keras_trellis.layers.trellis_base import TrellisBase
-from keras_trellis.models import passes
 from keras_trellis.models.classifier import TrellisClassifier
 from keras_trellis.models.language_model import TrellisLM
 from keras_trellis.models.streamed.plan import Node, Plan
@@ -39,7 +37,11 @@ def table(plan: Plan) -> str:
     rows.append(("all", "", *map(_text, totals)))
     columns = zip(*rows, strict=True)
     widths = [max(map(len, column)) for column in columns]
-    lines = [_line(row, widths) for row in rows]
+    lines = []
+    for name, past, *texts in rows:
+        cells = [name.ljust(widths[0]), past.ljust(widths[1])]
+        cells += map(str.rjust, texts, widths[2:])
+        lines.append("  ".join(cells))
     if plan.stride > 1:
         lines.append(f"A chunk has a multiple of {plan.stride} time steps.")
     if any(iterates(node.rule.layer) for node in plan.nodes):
@@ -107,7 +109,7 @@ def multiply_adds(layer: Any) -> int:
         return sum(map(multiply_adds, layer.layers))
     if isinstance(layer, TrellisLM):
         outputs = ops.zeros([1, 1, layer.trellis.output_units], layer.compute_dtype)
-        head = backend.multiply_adds(functools.partial(passes.logits, layer), outputs)
+        head = backend.multiply_adds(layer.logits, outputs)
         return head + multiply_adds(layer.trellis)
     if isinstance(layer, TrellisBase) and not _is_stack(layer):
         return _trellis(layer)
@@ -166,11 +168,3 @@ def _text(number: float) -> str:
     if number == int(number):
         return f"{number:,.0f}"
     return f"{number:,.1f}"
-
-
-def _line(row: tuple[str, ...], widths: list[int]) -> str:
-    name, past, *numbers = row
-    begin = f"{name:<{widths[0]}}  {past:<{widths[1]}}"
-    pairs = zip(numbers, widths[2:], strict=True)
-    aligned = [f"{number:>{width}}" for number, width in pairs]
-    return "  ".join([begin, *aligned])

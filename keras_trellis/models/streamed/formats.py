@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import importlib
 import os
 import tempfile
@@ -15,11 +14,12 @@ import tensorflow as tf
 from keras_trellis import arguments
 from keras_trellis.backend.tensorflow import onnx_model
 from keras_trellis.formats import rings
-from keras_trellis.models.streamed import pools
+from keras_trellis.models.streamed import running
 from keras_trellis.models.streamed.costs import iterates
 from keras_trellis.models.streamed.plan import Plan
 
 _SIGNATURE = "serving_default"
+_KEEPERS = ("graph", "host")
 
 
 def write(
@@ -35,13 +35,12 @@ def write(
     writer = WRITERS.get(form)
     if writer is None:
         raise arguments.refusal("format", form, f"one of {[*WRITERS]}")
-    kind = _CHUNKS.get(cache)
-    if kind is None:
-        raise arguments.refusal("cache", cache, f"one of {[*_CHUNKS]}")
+    if cache not in _KEEPERS:
+        raise arguments.refusal("cache", cache, f"one of {[*_KEEPERS]}")
     path = os.fspath(path)
     if form != "tf_saved_model":  # the other formats, or their runtimes, lack loops
         plan = plan.stepwise()
-    chunk = kind(streamed, plan, steps)
+    chunk = Chunk(streamed, plan, steps, keeps_past=cache == "host")
     table = chunk.table
     files = [path] if table is None else [path, rings.table_path(path)]
     for file in files:
@@ -65,23 +64,29 @@ class Chunk:
         streamed: the streamed model.
         plan: its plan.
         steps: the number of steps of a chunk.
+        keeps_past: whether the host keeps the past, by `formats.rings`.
+
+    Attributes:
+        table: the delay lines that the host keeps; None if the graph has the whole cache.
+        past: the sizes of a row and the dtype of each input but the chunk, by name: the cache, or
+            what the chunk reads of each pool.
     """
 
-    def __init__(self, streamed: Any, plan: Plan, steps: int) -> None:
+    def __init__(
+        self, streamed: Any, plan: Plan, steps: int, keeps_past: bool = False
+    ) -> None:
         self.streamed = streamed
         self.plan = plan
         self._steps = steps
-
-    @property
-    def table(self) -> rings.Table | None:
-        """The delay lines that the host keeps, if it keeps any."""
-        return None
-
-    @property
-    def past(self) -> dict[str, tuple[Sequence[int], str]]:
-        """The sizes of a row and the dtype of each input but the chunk, by name: the cache."""
-        specs = self.plan.specs
-        return {name: (spec.shape[1:], spec.dtype) for name, spec in specs.items()}
+        self.table = running.line_table(plan, steps) if keeps_past else None
+        self.past: dict[str, tuple[Sequence[int], str]] = {}
+        if self.table is None:
+            for name, spec in plan.specs.items():
+                self.past[name] = spec.shape[1:], spec.dtype
+        else:
+            for pool in self.table.pools:
+                sizes = [len(pool.read.line), *pool.shape]
+                self.past[pool.name] = sizes, pool.dtype
 
     def specs(self, batch_size: int | None) -> list[tf.TensorSpec]:
         """Returns its inputs: the chunk, then the past."""
@@ -113,34 +118,11 @@ class Chunk:
     def _run(
         self, inputs: list[tf.Tensor], past: dict[str, tf.Tensor], rows: Any
     ) -> tuple[list[tf.Tensor], dict[str, tf.Tensor]]:
-        outputs, after = self.plan.run(inputs, [None] * len(inputs), past, rows)
-        return outputs, {name: after[name] for name in past}
-
-
-class HostedChunk(Chunk):
-    """The pass over one chunk whose past the host keeps, by `formats.rings`."""
-
-    @functools.cached_property
-    def table(self) -> rings.Table:
-        """The delay lines that the host keeps."""
-        return pools.table(self.plan, self._steps)
-
-    @property
-    def past(self) -> dict[str, tuple[Sequence[int], str]]:
-        """What the chunk reads of each pool."""
-        return {
-            pool.name: ([len(pool.read.line), *pool.shape], pool.dtype)
-            for pool in self.table.pools
-        }
-
-    def _run(
-        self, inputs: list[tf.Tensor], past: dict[str, tf.Tensor], rows: Any
-    ) -> tuple[list[tf.Tensor], dict[str, tf.Tensor]]:
-        outputs, made = pools.advance(self.plan, self.table, inputs, past, rows)
+        if self.table is None:
+            outputs, after = self.plan.run(inputs, [None] * len(inputs), past, rows)
+            return outputs, {name: after[name] for name in past}
+        outputs, made = running.advance(self.plan, self.table, inputs, past, rows)
         return outputs, {rings.new(name): made[name] for name in past}
-
-
-_CHUNKS = {"graph": Chunk, "host": HostedChunk}
 
 
 def _write_saved_model(chunk: Chunk, batch_size: int | None, path: str) -> None:

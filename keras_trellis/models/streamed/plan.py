@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import keras
 from keras import ops
 
-from keras_trellis.core.caches import named
+from keras_trellis.core.caches import Layout, named
 from keras_trellis.core.lines import Line
 from keras_trellis.models.streamed import rules
 from keras_trellis.models.streamed.calls import Call, Graph, graph, is_graph
@@ -36,8 +36,7 @@ class Node(NamedTuple):
         args: its arguments, with a `Signal` for each tensor of the model.
         kwargs: its named arguments.
         outputs: what it returns, flat.
-        cache: the shapes of what it keeps of one row, a nest.
-        names: the name of each tensor of its cache, in order; None where it has no numbers.
+        cache: the shapes of what it keeps of one row, with their names; what is empty has none.
         lines: its delay lines, by name: those that its rule declares, or one for each tensor of its
             cache.
         keys: the names of these that its rule knows, in their order; None where its cache goes on
@@ -52,30 +51,10 @@ class Node(NamedTuple):
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
     outputs: list[Signal]
-    cache: Any
-    names: list[str | None]
+    cache: Layout
     lines: dict[str, Line]
     keys: list[str] | None
     stepwise: bool = False
-
-    def pack(self, cache: Mapping[str, Tensor], rows: Number) -> Any:
-        """Returns its cache of the tensors with its names."""
-        leaves = []
-        specs = keras.tree.flatten(self.cache)
-        for name, spec in zip(self.names, specs, strict=True):
-            # A tensor without numbers goes into no file; its rule gets another one.
-            if name is None:
-                shape = [rows, *spec.shape[1:]]
-                leaves.append(ops.zeros(shape, spec.dtype))
-            else:
-                leaves.append(cache[name])
-        return keras.tree.pack_sequence_as(self.cache, leaves)
-
-    def unpack(self, cache: Any) -> dict[str, Tensor]:
-        """Returns the tensors of its cache by their names."""
-        tensors = keras.tree.flatten(cache)
-        pairs = zip(self.names, tensors, strict=True)
-        return {name: tensor for name, tensor in pairs if name is not None}
 
     def own_steps(self, steps: int) -> int:
         """Returns how many entries its lines get for a chunk of so many steps of the model."""
@@ -89,7 +68,7 @@ class Node(NamedTuple):
         if self.keys is not None:
             return {}
         # Declared lines begin with zeros; a recurrent cell of a user's own may begin otherwise.
-        begun = self.unpack(self.rule.get_initial_cache(1))
+        begun = self.cache.flatten(self.rule.get_initial_cache(1))
         arrays = {name: ops.convert_to_numpy(begun[name])[0] for name in begun}
         return {name: array.tolist() for name, array in arrays.items() if array.any()}
 
@@ -114,8 +93,8 @@ class Node(NamedTuple):
             what the layer returns, and the tensors of its own next cache.
         """
         stream = self.rule.stream_stepwise if self.stepwise else self.rule.stream
-        outputs, after = stream(self.pack(cache, rows), mask, *args, **kwargs)
-        return outputs, self.unpack(after)
+        outputs, after = stream(self.cache.pack(cache, rows), mask, *args, **kwargs)
+        return outputs, self.cache.flatten(after)
 
     def advance(
         self,
@@ -178,7 +157,7 @@ class Plan(NamedTuple):
         """The tensors of the cache of one row, by name."""
         specs: dict[str, keras.KerasTensor] = {}
         for node in self.nodes:
-            specs |= node.unpack(node.cache)
+            specs |= node.cache.flatten(node.cache.nest)
         return specs
 
     def get_initial_cache(self, batch_size: Number) -> dict[str, Tensor]:
@@ -186,7 +165,7 @@ class Plan(NamedTuple):
         tensors: dict[str, Tensor] = {}
         for node in self.nodes:
             cache = node.rule.get_initial_cache(batch_size)
-            tensors |= node.unpack(cache)
+            tensors |= node.cache.flatten(cache)
         return tensors
 
     def stepwise(self) -> Plan:
@@ -197,46 +176,22 @@ class Plan(NamedTuple):
         self,
         inputs: Sequence[Tensor],
         masks: Sequence[Tensor | None],
-        cache: Mapping[str, Tensor],
+        past: Mapping[str, Tensor],
         rows: Number,
+        go_on: Callable[..., tuple[Any, dict[str, Tensor]]] = Node.stream,
     ) -> tuple[list[Tensor], dict[str, Tensor]]:
         """Continues where the chunk before ended.
 
         Args:
             inputs: the chunk, flat: each `[B, n, ...]`.
             masks: for each of these bool `[B, n]`, or None.
-            cache: its cache.
+            past: what `go_on` takes: a cache, or of each line the entries at `line.places(n)`.
             rows: B.
+            go_on: `Node.stream` from a cache, or `Node.advance` from what a chunk reads of lines.
 
         Returns:
-            the outputs, flat, and the next cache.
+            the outputs, flat, and what `go_on` makes: the next cache, or new entries of each line.
         """
-        return self._through(inputs, masks, Node.stream, cache, rows)
-
-    def advance(
-        self, inputs: Sequence[Tensor], past: Mapping[str, Tensor], rows: Number
-    ) -> tuple[list[Tensor], dict[str, Tensor]]:
-        """Continues from what a chunk reads of the delay lines.
-
-        Args:
-            inputs: the chunk, flat: each `[B, n, ...]`, n known.
-            past: of each line the entries at `line.places(n)`.
-            rows: B.
-
-        Returns:
-            the outputs, flat, and the new entries of each line.
-        """
-        return self._through(inputs, [None] * len(inputs), Node.advance, past, rows)
-
-    def _through(
-        self,
-        inputs: Sequence[Tensor],
-        masks: Sequence[Tensor | None],
-        run: Callable[..., tuple[Any, dict[str, Tensor]]],
-        past: Mapping[str, Tensor],
-        rows: Number,
-    ) -> tuple[list[Tensor], dict[str, Tensor]]:
-        """Runs all calls, in order; returns the outputs, and what `run` makes for the future."""
         after: dict[str, Tensor] = {}
         values = _by_slot(self.inputs, inputs)
         valid = _by_slot(self.inputs, masks)
@@ -247,7 +202,7 @@ class Plan(NamedTuple):
             if mask is None:
                 mask = _masks(node.args[0], values, valid)
             with _unchanged(node.rule.layer):
-                outputs, made = run(node, past, rows, mask, args, kwargs)
+                outputs, made = go_on(node, past, rows, mask, args, kwargs)
             after |= made
             values |= _by_slot(node.outputs, keras.tree.flatten(outputs))
             # Masks go from call to call beside the tensors: a layer hands its own on, changes or
@@ -329,10 +284,10 @@ class _Planner:
         ]
         cache = rule.get_initial_cache(1)
         cache = keras.tree.map_structure(_spec, cache)
-        names = self._names(path, cache)
+        layout = Layout(cache, self._names(path, cache))
         declared = rule.lines()
         if declared is None:
-            lines = _cache_lines(names, keras.tree.flatten(cache))
+            lines = _cache_lines(layout.flatten(cache))
         else:
             lines = self._named_lines(path, declared)
         node = Node(
@@ -343,8 +298,7 @@ class _Planner:
             # A call with training=True has been refused: all run at inference.
             kwargs={key: value for key, value in kwargs.items() if key != "training"},
             outputs=outputs,
-            cache=cache,
-            names=names,
+            cache=layout,
             lines=lines,
             keys=None if declared is None else [*declared],
         )
@@ -370,14 +324,11 @@ class _Planner:
         }
 
 
-def _cache_lines(
-    names: Sequence[str | None], specs: Sequence[keras.KerasTensor]
-) -> dict[str, Line]:
-    """Returns a delay line of length one for each tensor of a cache that has numbers."""
+def _cache_lines(specs: Mapping[str, keras.KerasTensor]) -> dict[str, Line]:
+    """Returns a delay line of length one for each tensor of a cache that has a name."""
     return {
         name: Line(tuple(spec.shape[1:]), (1,), spec.dtype)
-        for name, spec in zip(names, specs, strict=True)
-        if name is not None
+        for name, spec in specs.items()
     }
 
 

@@ -13,7 +13,6 @@ from keras_trellis.core import masks
 from keras_trellis.core.lines import Line, take
 from keras_trellis.layers.hooks import cached_state
 from keras_trellis.layers.recurrent import RecurrentLayer
-from keras_trellis.models import passes
 from keras_trellis.models.classifier import TrellisClassifier
 from keras_trellis.models.language_model import TrellisLM
 from keras_trellis.models.streamed.rule import NotStreamableError, Rule, Signal
@@ -243,11 +242,13 @@ class Language(Composed):
 
     def read(self, inputs: Tensor) -> Tensor:
         """Returns word vectors."""
-        return passes.embed(self.layer, ops.cast(inputs, "int32"))
+        words: Tensor = self.layer.embed(ops.cast(inputs, "int32"))
+        return words
 
     def results(self, outputs: Tensor) -> Tensor:
         """Returns logits."""
-        return passes.logits(self.layer, outputs)
+        logits: Tensor = self.layer.logits(outputs)
+        return logits
 
 
 LAYERS: dict[type, Callable[..., Rule]] = {

@@ -8,11 +8,11 @@ from typing import Any
 import keras
 from keras import layers
 
-from keras_trellis.models.streamed import pooled, recurrent, stepwise, windows
+from keras_trellis.models.streamed import recurrent, stepwise, windows
 from keras_trellis.models.streamed.rule import NotStreamableError, Rule, Signal, signals
 
 LAYERS: dict[type, Callable[..., Rule]] = (
-    stepwise.LAYERS | windows.LAYERS | recurrent.LAYERS | pooled.LAYERS
+    stepwise.LAYERS | windows.LAYERS | recurrent.LAYERS
 )
 """From a class to what makes its rule, of the layer and the arguments of its call. Classes that
 derive from these may do anything."""

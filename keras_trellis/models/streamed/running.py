@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import keras
@@ -11,12 +11,71 @@ from keras import ops
 
 from keras_trellis.backend import current as backend
 from keras_trellis.formats import rings
-from keras_trellis.models.streamed import pools, received
-from keras_trellis.models.streamed.plan import Plan
-from keras_trellis.types import Tensor
+from keras_trellis.models.streamed import received
+from keras_trellis.models.streamed.plan import Node, Plan
+from keras_trellis.types import Number, Tensor
 
 Read = Callable[[str, Tensor], Tensor]
 """From a pool and places in it, `[B, entries]`, to what stands there."""
+
+
+def line_table(plan: Plan, steps: int) -> rings.Table:
+    """Returns the delay lines of a model, for chunks of so many steps."""
+    lines = []
+    for node in plan.nodes:
+        begun = node.initial_entries()
+        for name, line in node.lines.items():
+            # Behind a strided layer a chunk has fewer steps.
+            own_steps = node.own_steps(steps)
+            lines.append(
+                rings.Line(
+                    name=name,
+                    shape=line.shape,
+                    dtype=line.dtype,
+                    length=line.length,
+                    places=line.places(own_steps),
+                    pushed=own_steps,
+                    initial=begun.get(name),
+                )
+            )
+    return rings.Table(lines)
+
+
+def advance(
+    plan: Plan,
+    table: rings.Table,
+    inputs: Sequence[Tensor],
+    pools: Mapping[str, Tensor],
+    rows: Number,
+) -> tuple[list[Tensor], dict[str, Tensor]]:
+    """Runs a model over a chunk.
+
+    Args:
+        plan: the model.
+        table: its lines.
+        inputs: the chunk, flat.
+        pools: what the chunk reads, by pool: `[B, entries, ...]`.
+        rows: B.
+
+    Returns:
+        the outputs, flat, and what the chunk makes, by pool.
+    """
+    past: dict[str, Tensor] = {}
+    for pool in table.pools:
+        lines = [table.lines[number] for number in pool.lines]
+        sizes = [len(line.places) for line in lines]
+        # In a pool line stands after line, each with what the chunk reads of it.
+        parts = backend.split(pools[pool.name], sizes, axis=1)
+        past |= {line.name: part for line, part in zip(lines, parts, strict=True)}
+    no_masks = [None] * len(inputs)
+    outputs, pushed = plan.run(inputs, no_masks, past, rows, Node.advance)
+    made = {}
+    for pool in table.pools:
+        lines = [table.lines[number] for number in pool.lines]
+        # A chunk may be longer than the line: the line keeps its last entries alone.
+        parts = [pushed[line.name][:, -line.kept :] for line in lines]
+        made[pool.name] = backend.join(parts, axis=1)
+    return outputs, made
 
 
 class RunningStream:
@@ -94,7 +153,7 @@ class RunningStream:
     def _table(self, steps: int) -> rings.Table:
         """Returns the delay lines as chunks of so many steps read them."""
         if steps not in self._tables:
-            self._tables[steps] = pools.table(self._plan, steps)
+            self._tables[steps] = line_table(self._plan, steps)
         return self._tables[steps]
 
     def _run(
@@ -119,7 +178,7 @@ class RunningStream:
             for pool in table.pools
         }
         # All is read before anything is written: a chunk writes where the oldest entries stand.
-        outputs, made = pools.advance(self._plan, table, inputs, past, self._rows)
+        outputs, made = advance(self._plan, table, inputs, past, self._rows)
         written = {
             pool.name: (
                 self._places(table, pool, pool.written, next_places),

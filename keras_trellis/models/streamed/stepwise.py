@@ -107,8 +107,9 @@ class LastStep(Stepwise):
         return [None]
 
 
-Axes = Callable[[Any], Iterable[int]]
-"""From a layer to the axes along which it mixes numbers, or has a weight for each place."""
+Axes = tuple[int, ...] | Callable[[Any], Iterable[int]]
+"""The axes along which a layer mixes numbers, or has a weight for each place; or a function that
+returns those of a layer."""
 
 
 def stepwise(axes: Axes, rule: type[Rule] = Stepwise) -> Callable[..., Rule]:
@@ -116,7 +117,8 @@ def stepwise(axes: Axes, rule: type[Rule] = Stepwise) -> Callable[..., Rule]:
 
     def make(layer: Any, inputs: Any, *args: Any, **kwargs: Any) -> Rule:
         rank = common_rank((inputs, args, kwargs))
-        _check_axes(axes(layer), rank)
+        own = axes(layer) if callable(axes) else axes
+        _check_axes(own, rank)
         return rule(layer)
 
     return make
@@ -134,14 +136,6 @@ def _check_axes(axes: Iterable[int], rank: int) -> None:
     # Rows and time steps are the axes 0 and 1; negative axes count from the end.
     if any(axis % rank < 2 for axis in axes):
         raise NotStreamableError(ALONG_TIME)
-
-
-def _no_axes(layer: Any) -> tuple[int, ...]:
-    return ()
-
-
-def _channels(layer: Any) -> tuple[int, ...]:
-    return (-1,)
 
 
 def _axis(layer: Any) -> list[int]:
@@ -174,9 +168,9 @@ def _moved_axes(layer: Any) -> list[int]:
 
 LAYERS: dict[type, Callable[..., Rule]] = {
     layers.Reshape: Reshaped,
-    layers.Maximum: stepwise(_no_axes, Merged),
-    layers.Minimum: stepwise(_no_axes, Merged),
-    layers.Multiply: stepwise(_no_axes, Merged),
+    layers.Maximum: stepwise((), Merged),
+    layers.Minimum: stepwise((), Merged),
+    layers.Multiply: stepwise((), Merged),
     layers.Softmax: stepwise(_axis, Unmasked),
     layers.PReLU: stepwise(_own_axes),
     layers.Permute: stepwise(_moved_axes),
@@ -199,11 +193,11 @@ LAYERS: dict[type, Callable[..., Rule]] = {
             layers.Subtract,
             layers.TimeDistributed,
         ),
-        stepwise(_no_axes),
+        stepwise(()),
     ),
     **dict.fromkeys(
         (layers.Activation, layers.Dense, layers.Masking),
-        stepwise(_channels),
+        stepwise((-1,)),
     ),
     **dict.fromkeys(
         (

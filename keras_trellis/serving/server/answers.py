@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import itertools
+from collections.abc import Sequence
 from typing import Any
 
 from keras_trellis.formats.tokenizer import Tokenizer
@@ -53,6 +54,8 @@ class Choice:
         self._line = _last_line(pieces(tokenizer, prompt))
         self._printed = Printed(tokenizer, "".join(self._line))
         self._begun = not request.echo
+        # The token before the next one of the answer.
+        self._last = int(prompt.ids[0] if request.echo else prompt.ids[-1])
         self.has_ended = False
 
     def part(self) -> Json | None:
@@ -109,52 +112,36 @@ class Choice:
             "text_offset": [],
             "printed": [],
         }
-        before = self._tokenizer.eos_id
-        if not self._begun:
-            for piece, log_prob, likeliest in self._read_tokens():
-                self._add(answer, piece, log_prob, likeliest)
-            read = pieces(self._tokenizer, self._prompt)
-            answer["printed"] += self._tokenizer.printed(read)
-        if self._sent > len(tokens):
-            before = self._row.written[self._sent - len(tokens) - 1].token_id
-        elif len(self._prompt.ids):
-            before = int(self._prompt.ids[-1])
-        for token in tokens:
-            pairs = zip(token.likeliest_ids, token.likeliest_log_probs, strict=True)
-            likeliest = {self._tokenizer.piece(before, i): value for i, value in pairs}
-            self._add(answer, token.text, token.log_prob, likeliest)
-            before = token.token_id
+        tokenizer = self._tokenizer
+        read = [] if self._begun else self._read_tokens()
+        for token in (*read, *tokens):
+            answer["tokens"].append(token.text)
+            answer["token_logprobs"].append(token.log_prob)
+            answer["text_offset"].append(self._offset)
+            if answer["top_logprobs"] is not None:
+                pairs = zip(token.likeliest_ids, token.likeliest_log_probs, strict=True)
+                best = {tokenizer.piece(self._last, i): value for i, value in pairs}
+                answer["top_logprobs"].append(best)
+            self._offset += len(token.text)
+            self._last = token.token_id
+        answer["printed"] += tokenizer.printed([token.text for token in read])
         line = [*self._line, *(token.text for token in tokens)]
-        answer["printed"] += self._tokenizer.printed(line)[len(self._line) :]
+        answer["printed"] += tokenizer.printed(line)[len(self._line) :]
         self._line = _last_line(line)[-_LONG_LINE:]
         return answer
 
-    def _add(
-        self, answer: Json, piece: str, log_prob: float, likeliest: dict[str, float]
-    ) -> None:
-        answer["tokens"].append(piece)
-        answer["token_logprobs"].append(log_prob)
-        answer["text_offset"].append(self._offset)
-        if answer["top_logprobs"] is not None:
-            answer["top_logprobs"].append(likeliest)
-        self._offset += len(piece)
-
-    def _read_tokens(self) -> Iterator[tuple[str, float, dict[str, float]]]:
-        """Yields the prompt's tokens, their log-probabilities and the most probable ones."""
+    def _read_tokens(self) -> list[Token]:
+        """Returns the prompt's tokens as those that are written."""
         compared = self._row.all_compared()
-        ids = self._prompt.ids.tolist()
         columns = zip(
+            self._prompt.ids[1:].tolist(),
             pieces(self._tokenizer, self._prompt),
             compared.log_probs.tolist(),
             compared.likeliest_ids.tolist(),
             compared.likeliest_log_probs.tolist(),
-            ids[:-1],
             strict=True,
         )
-        for piece, log_prob, likeliest, values, before in columns:
-            pairs = zip(likeliest, values, strict=True)
-            best = {self._tokenizer.piece(before, i): value for i, value in pairs}
-            yield piece, log_prob, best
+        return [*itertools.starmap(Token, columns)]
 
 
 class Printed:

@@ -20,8 +20,6 @@ from starlette.responses import (
     StreamingResponse,
 )
 
-from keras_trellis.serving.rows import Row
-from keras_trellis.serving.runtime import LanguageModel
 from keras_trellis.serving.server import answers, page, schemas
 from keras_trellis.serving.server.answers import Choice, Json
 from keras_trellis.serving.server.errors import (
@@ -29,14 +27,9 @@ from keras_trellis.serving.server.errors import (
     out_of_memory,
     validation_error,
 )
-from keras_trellis.serving.server.guard import ClientGoneError, Guard, Listener
-from keras_trellis.serving.server.service import (
-    MakeRows,
-    Prompt,
-    Service,
-    Work,
-    cancel,
-)
+from keras_trellis.serving.server.guard import Guard
+from keras_trellis.serving.server.listener import ClientGoneError
+from keras_trellis.serving.server.service import Service, Work
 from keras_trellis.version import __version__
 
 _GAP = 0.02  # seconds between two parts of a stream; who reads sees no pause
@@ -44,15 +37,20 @@ _LARGE = 500  # tokens of an answer that is written while others are answered
 # A proxy that collects an answer before it sends it would keep the words back.
 _STREAMED = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
 _GONE = 499  # what proxies count requests as whose clients left
+_REFUSED = (
+    *(ApiError, ClientGoneError, RequestValidationError),
+    *(HTTPException, MemoryError, Exception),
+)
+_MEANINGS = {
+    400: "What the request gets wrong.",
+    429: "The queue is full.",
+    500: "The request's step has failed.",
+    503: "The server cannot answer now.",
+    504: "The deadline has passed.",
+}
 _ERRORS: dict[int | str, dict[str, Any]] = {
-    400: {"model": schemas.ErrorAnswer, "description": "What the request gets wrong."},
-    429: {"model": schemas.ErrorAnswer, "description": "The queue is full."},
-    500: {
-        "model": schemas.ErrorAnswer,
-        "description": "The request's step has failed.",
-    },
-    503: {"model": schemas.ErrorAnswer, "description": "The server cannot answer now."},
-    504: {"model": schemas.ErrorAnswer, "description": "The deadline has passed."},
+    status: {"model": schemas.ErrorAnswer, "description": meaning}
+    for status, meaning in _MEANINGS.items()
 }
 
 
@@ -81,12 +79,8 @@ def make_app(service: Service, key: str | None, hosts: Collection[str] | None) -
         docs_url=None,  # pages that fetch their scripts from elsewhere
         redoc_url=None,
     )
-    app.add_exception_handler(ApiError, _refuse)
-    app.add_exception_handler(ClientGoneError, _end_unread)
-    app.add_exception_handler(RequestValidationError, _refuse_fields)
-    app.add_exception_handler(HTTPException, _refuse_http)
-    app.add_exception_handler(MemoryError, _refuse_for_now)
-    app.add_exception_handler(Exception, _fail)
+    for kind in _REFUSED:
+        app.add_exception_handler(kind, _refuse)
     _add_openai(app, service)
     _add_texts(app, service)
     _add_state(app, service)
@@ -134,19 +128,11 @@ def _add_openai(app: FastAPI, service: Service) -> None:
     ) -> Response:
         """Continues texts, and tells how probable their tokens are."""
         _check_name(service, asked.model)
-        listener = request.state.listener
-        texts = _prompts(asked.prompt)
-        work = await service.submit(
-            "prompt",
-            texts,
-            lambda model, prompts: service.completion_rows(
-                model, prompts, asked, listener
-            ),
-        )
+        work = await service.submit(asked, request.state.listener)
         header = _header(service, work)
         if asked.stream:
-            return await _streamed(service, work, asked, listener, header)
-        await service.ended(work, listener)
+            return await _streamed(work, asked, header)
+        await work.ended()
         parts = [choice.part() for choice in answers.choices(work, asked)]
         answer = {**header, "choices": parts, "usage": answers.usage(work)}
         return await _as_json(service, answer, work)
@@ -164,12 +150,7 @@ def _add_texts(app: FastAPI, service: Service) -> None:
     @app.post("/score", responses=_responses("/score"))
     async def score(request: Request, asked: schemas.ScoreRequest) -> Response:
         """Tells how probable each token of texts is, given those before it."""
-        listener = request.state.listener
-
-        def rows(model: LanguageModel, prompts: list[Prompt]) -> list[Row]:
-            return service.score_rows(model, prompts, asked.alternatives, listener)
-
-        work = await _answered(service, asked.texts, rows, listener)
+        work = await service.answered(asked, request.state.listener)
         scores = await service.aside(answers.scores, work)
         separator = work.served.model.tokenizer.separator
         answer = {"separator": separator, "scores": scores}
@@ -178,12 +159,7 @@ def _add_texts(app: FastAPI, service: Service) -> None:
     @app.post("/next", responses=_responses("/next"))
     async def following(request: Request, asked: schemas.NextRequest) -> Response:
         """Lists the most probable tokens after texts."""
-        listener = request.state.listener
-
-        def rows(model: LanguageModel, prompts: list[Prompt]) -> list[Row]:
-            return service.next_rows(model, prompts, asked.count, listener)
-
-        work = await _answered(service, asked.texts, rows, listener)
+        work = await service.answered(asked, request.state.listener)
         tokenizer = work.served.model.tokenizer
         lists = [
             answers.likeliest(tokenizer, *row.after) for row in work.rows if row.after
@@ -193,27 +169,18 @@ def _add_texts(app: FastAPI, service: Service) -> None:
         return JSONResponse(answer)
 
     @app.post("/tokenize", responses=_responses("/tokenize"))
-    async def tokenize(asked: schemas.TokenizeRequest) -> Response:
+    async def tokenize(request: Request, asked: schemas.TokenizeRequest) -> Response:
         """Cuts texts into the tokens that the model reads."""
         served = service.versions.current
-        prompts = await service.read(served.model, "texts", asked.texts)
-        work = Work(served, prompts, [])
+        prompts = await service.read(served.model, asked)
+        work = Work(served, prompts, [], request.state.listener)
         answer = {
             **_version(service, work),
-            "ids": [prompt.ids[1:].tolist() for prompt in prompts],
-            "words": [prompt.words for prompt in prompts],
-            "unknown": [prompt.unknown for prompt in prompts],
+            "ids": [prompt.ids[1:].tolist() for prompt in work.prompts],
+            "words": [prompt.words for prompt in work.prompts],
+            "unknown": [prompt.unknown for prompt in work.prompts],
         }
         return await _as_json(service, answer, work)
-
-
-async def _answered(
-    service: Service, texts: Sequence[str], rows: MakeRows, listener: Listener
-) -> Work:
-    """Returns the rows of a request's `texts`, all of which have ended."""
-    work = await service.submit("texts", texts, rows)
-    await service.ended(work, listener)
-    return work
 
 
 def _add_state(app: FastAPI, service: Service) -> None:
@@ -261,60 +228,43 @@ def _add_page(app: FastAPI) -> None:
 
 
 async def _streamed(
-    service: Service,
-    work: Work,
-    asked: schemas.CompletionRequest,
-    listener: Listener,
-    header: Json,
+    work: Work, asked: schemas.CompletionRequest, header: Json
 ) -> Response:
     """Returns a stream, once there is something to send."""
     choices = answers.choices(work, asked)
     try:
-        parts = await _next_parts(service, work, choices, listener)
+        parts = await _next_parts(work, choices)
     except BaseException:
-        cancel(work.rows)
+        work.cancel()
         raise
-    stream = _events(service, work, asked, listener, header, choices, parts)
-    return StreamingResponse(stream, 200, _STREAMED, "text/event-stream")
+
+    async def events() -> AsyncIterator[str]:
+        nonlocal parts
+        try:
+            while True:
+                for part in parts:
+                    yield _event({**header, "choices": [part]})
+                if all(choice.has_ended for choice in choices):
+                    break
+                await asyncio.sleep(_GAP)
+                parts = await _next_parts(work, choices)
+            if asked.stream_options is not None and asked.stream_options.include_usage:
+                yield _event({**header, "choices": [], "usage": answers.usage(work)})
+            yield "data: [DONE]\n\n"
+        except ApiError as error:
+            yield _event(error.body())
+        except ClientGoneError:
+            return
+        finally:
+            work.cancel()
+
+    return StreamingResponse(events(), 200, _STREAMED, "text/event-stream")
 
 
-async def _events(
-    service: Service,
-    work: Work,
-    asked: schemas.CompletionRequest,
-    listener: Listener,
-    header: Json,
-    choices: Sequence[Choice],
-    parts: Sequence[Json],
-) -> AsyncIterator[str]:
-    try:
-        while True:
-            for part in parts:
-                yield _event({**header, "choices": [part]})
-            if all(choice.has_ended for choice in choices):
-                break
-            await asyncio.sleep(_GAP)
-            parts = await _next_parts(service, work, choices, listener)
-        if asked.stream_options is not None and asked.stream_options.include_usage:
-            yield _event({**header, "choices": [], "usage": answers.usage(work)})
-        yield "data: [DONE]\n\n"
-    except ApiError as error:
-        yield _event(error.body())
-    except ClientGoneError:
-        return
-    finally:
-        cancel(work.rows)
-
-
-async def _next_parts(
-    service: Service, work: Work, choices: Sequence[Choice], listener: Listener
-) -> list[Json]:
+async def _next_parts(work: Work, choices: Sequence[Choice]) -> list[Json]:
     """Waits for what there is to send next."""
     while True:
-        await listener.wait()
-        if listener.gone:
-            raise ClientGoneError
-        service.check(work.rows)
+        await work.news()
         parts = [part for choice in choices if (part := choice.part())]
         if parts:
             return parts
@@ -370,42 +320,23 @@ def _check_name(service: Service, name: str) -> None:
         raise ApiError(404, message, param="model", code="model_not_found")
 
 
-def _prompts(prompt: Any) -> list[Any]:
-    """Returns prompts one by one: a text, several, ids or several lists of ids."""
-    is_one = isinstance(prompt, str) or (prompt and isinstance(prompt[0], int))
-    prompts: list[Any] = [prompt] if is_one else prompt
-    return prompts
-
-
 async def _refuse(request: Request, error: Exception) -> Response:
-    assert isinstance(error, ApiError)
-    return error.response()
+    if isinstance(error, ClientGoneError):
+        return Response(status_code=_GONE)
+    return _refusal(request, error).response()
 
 
-async def _refuse_fields(request: Request, error: Exception) -> Response:
-    assert isinstance(error, RequestValidationError)
-    return validation_error(error.errors()).response()
-
-
-async def _refuse_http(request: Request, error: Exception) -> Response:
-    assert isinstance(error, HTTPException)
-    if isinstance(
-        error.__cause__, MemoryError
-    ):  # FastAPI takes it for the body's fault
-        return await _refuse_for_now(request, error)
-    message = str(error.detail)
-    if error.status_code == 404:
-        message = f"there is no {request.url.path}"
-    return ApiError(error.status_code, message, headers=error.headers).response()
-
-
-async def _refuse_for_now(request: Request, error: Exception) -> Response:
-    return out_of_memory().response()
-
-
-async def _end_unread(request: Request, error: Exception) -> Response:
-    return Response(status_code=_GONE)
-
-
-async def _fail(request: Request, error: Exception) -> Response:
-    return ApiError(500, "the server has an error of its own").response()
+def _refusal(request: Request, error: Exception) -> ApiError:
+    """Returns an error as the API tells it."""
+    if isinstance(error, ApiError):
+        return error
+    # FastAPI takes too little memory for the body's fault.
+    if any(isinstance(each, MemoryError) for each in (error, error.__cause__)):
+        return out_of_memory()
+    if isinstance(error, RequestValidationError):
+        return validation_error(error.errors())
+    if isinstance(error, HTTPException):
+        missing = f"there is no {request.url.path}"
+        message = missing if error.status_code == 404 else str(error.detail)
+        return ApiError(error.status_code, message, headers=error.headers)
+    return ApiError(500, "the server has an error of its own")

@@ -13,7 +13,6 @@ import socket
 import sys
 from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
-from typing import Any
 
 from keras_trellis.formats.manifest import ManifestError
 from keras_trellis.serving.failures import reason
@@ -116,12 +115,18 @@ def serve(
         ValueError, OSError: the address cannot be used.
         ImportError: the extra `serve` is not installed.
     """
-    running, service_class = _imported()
+    try:
+        from keras_trellis.serving.server import running
+        from keras_trellis.serving.server.service import Service
+    except ImportError as error:
+        raise ImportError(
+            f"a server needs the extra `serve`: pip install 'keras_trellis[serve]' ({error})"
+        ) from error
     with _listening(host, port) as listening:
         address, port = listening.getsockname()[:2]
         local = ipaddress.ip_address(address).is_loopback
         _allow_files(limits.connections + _FILES)
-        service = service_class(model, limits, _say)
+        service = Service(model, limits, _say)
         name = f"[{host}]" if ":" in host else host
         page = f"http://{name}:{port}/"
 
@@ -137,22 +142,6 @@ def serve(
 
         hosts = [name.lower() for name in allowed] if local else None
         running.serve(service, listening, key, hosts, begin)
-
-
-def _imported() -> tuple[Any, Any]:
-    """Returns what needs the extra `serve`.
-
-    Raises:
-        ImportError: it is not installed.
-    """
-    try:
-        from keras_trellis.serving.server import running
-        from keras_trellis.serving.server.service import Service
-    except ImportError as error:
-        raise ImportError(
-            f"a server needs the extra `serve`: pip install 'keras_trellis[serve]' ({error})"
-        ) from error
-    return running, Service
 
 
 def read_key(path: Path | None) -> str | None:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from starlette.responses import JSONResponse
 
 from keras_trellis.formats.schema import shown
+from keras_trellis.serving.server.settings import Limits, flag
 
 _OTHER_KIND = frozenset({"string_type", "list_type", "int_type"})
 # What pydantic calls the kinds of a field that may be several of them, for people.
@@ -19,10 +21,11 @@ _KINDS = {
 }
 
 
+@dataclasses.dataclass(eq=False)
 class ApiError(Exception):
     """A request has this answer instead of another one.
 
-    Args:
+    Attributes:
         status: of HTTP.
         message: one sentence for the person who asked.
         param: the field that it is about, if any.
@@ -30,21 +33,16 @@ class ApiError(Exception):
         headers: further headers of the answer.
     """
 
-    def __init__(
-        self,
-        status: int,
-        message: str,
-        *,
-        param: str | None = None,
-        code: str | None = None,
-        headers: Mapping[str, str] | None = None,
-    ) -> None:
-        super().__init__(message)
-        self.status = status
-        self.message = message
-        self.param = param
-        self.code = code
-        self.headers = headers
+    status: int
+    message: str
+    _: dataclasses.KW_ONLY
+    param: str | None = None
+    code: str | None = None
+    headers: Mapping[str, str] | None = None
+
+    def __str__(self) -> str:
+        """Returns the sentence."""
+        return self.message
 
     def body(self) -> dict[str, Any]:
         """Returns the answer's JSON."""
@@ -60,6 +58,28 @@ class ApiError(Exception):
     def response(self) -> JSONResponse:
         """Returns the answer."""
         return JSONResponse(self.body(), self.status, self.headers)
+
+
+def check_limit(
+    limits: Limits, name: str, value: int, must: str, status: int = 400, **told: Any
+) -> None:
+    """Refuses a request that asks for more than the server takes on.
+
+    Args:
+        limits: what it takes on.
+        name: which of them is asked for.
+        value: how much.
+        must: what the request must do, with {} for the limit.
+        status: of the answer.
+        **told: see `ApiError`.
+
+    Raises:
+        ApiError: it is more than that.
+    """
+    most = getattr(limits, name)
+    if value > most:
+        rule = f"{must.format(most)}, see {flag(name)} of the server"
+        raise ApiError(status, f"{rule}. Received: {value}", **told)
 
 
 def late(seconds: float) -> ApiError:

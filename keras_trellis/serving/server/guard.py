@@ -1,4 +1,4 @@
-"""What stands before every request: its size, its time, who asks; and what listens for its end."""
+"""What stands before every request: its size, its time, and who asks."""
 
 from __future__ import annotations
 
@@ -6,8 +6,7 @@ import asyncio
 import hmac
 import ipaddress
 import time
-from collections.abc import Collection, MutableMapping
-from typing import Any, Protocol
+from collections.abc import Collection
 from urllib.parse import urlsplit
 
 from fastapi import FastAPI
@@ -15,68 +14,14 @@ from starlette.routing import Route
 from starlette.types import Message, Receive, Scope, Send
 
 from keras_trellis.serving.server import page
-from keras_trellis.serving.server.errors import ApiError, late, out_of_memory
-from keras_trellis.serving.server.metrics import Metrics
-from keras_trellis.serving.server.settings import Limits
+from keras_trellis.serving.server.errors import ApiError, check_limit, out_of_memory
+from keras_trellis.serving.server.listener import Listener
+from keras_trellis.serving.server.service import Service
 
 OPEN = frozenset({"/healthz", "/readyz", *page.FILES})
 """Paths that are answered without a key; the page asks for it."""
 
-
-_LEEWAY = 2.0  # seconds for a step to end that began before a deadline
-
-
-class ClientGoneError(Exception):
-    """Nobody reads the answer."""
-
-
-class Listener:
-    """Whom news of a request's rows concern.
-
-    Args:
-        seconds: for the answer, from now.
-
-    Attributes:
-        gone: whether the client has left.
-        deadline: until when the answer is wanted, by `time.monotonic`.
-    """
-
-    def __init__(self, seconds: float) -> None:
-        self.gone = False
-        self.deadline = time.monotonic() + seconds
-        self._seconds = seconds
-        self._news = asyncio.Event()
-
-    def wake(self) -> None:
-        """Tells that there is news."""
-        self._news.set()
-
-    async def wait(self) -> None:
-        """Waits for news.
-
-        Raises:
-            ApiError: there is none, not even that a row is late: its step does not end.
-        """
-        left = self.deadline + _LEEWAY - time.monotonic()
-        try:
-            await asyncio.wait_for(self._news.wait(), max(left, 0))
-        except asyncio.TimeoutError:
-            raise late(self._seconds) from None
-        self._news.clear()
-
-
-class Guarded(Protocol):
-    """What stands behind a guard.
-
-    Attributes:
-        limits: what it takes on.
-        metrics: what counts answers.
-        stopping: whether it is about to end.
-    """
-
-    limits: Limits
-    metrics: Metrics
-    stopping: bool
+_CLOSE = {"Connection": "close"}
 
 
 class Guard:
@@ -93,7 +38,7 @@ class Guard:
     def __init__(
         self,
         app: FastAPI,
-        service: Guarded,
+        service: Service,
         key: str | None,
         hosts: Collection[str] | None,
     ) -> None:
@@ -172,39 +117,32 @@ class Guard:
 
     async def _body(self, scope: Scope, receive: Receive) -> bytes | None:
         """Returns the body of a request; None if the client leaves meanwhile."""
-        limits = self._limits
-        lengths = [v for name, v in scope["headers"] if name == b"content-length"]
-        if lengths and int(lengths[0]) > limits.body_bytes:
-            raise self._too_long(int(lengths[0]))
+        seconds = self._limits.arriving
         try:
-            return await asyncio.wait_for(self._all(receive), limits.arriving)
+            return await asyncio.wait_for(self._all(scope, receive), seconds)
         except asyncio.TimeoutError:
             message = (
-                f"a request must arrive within {limits.arriving:g} seconds; see --arriving of the "
+                f"a request must arrive within {seconds:g} seconds; see --arriving of the "
                 "server"
             )
-            raise ApiError(408, message, headers={"Connection": "close"}) from None
+            raise ApiError(408, message, headers=_CLOSE) from None
 
-    async def _all(self, receive: Receive) -> bytes | None:
-        parts, size, more = [], 0, True
+    async def _all(self, scope: Scope, receive: Receive) -> bytes | None:
+        announced = dict(scope["headers"]).get(b"content-length", 0)
+        body, more = bytearray(), True
+        self._check_size(int(announced))
         while more:
             message = await receive()
             if message["type"] == "http.disconnect":
                 return None
-            part = message.get("body", b"")
-            parts.append(part)
-            size += len(part)
-            if size > self._limits.body_bytes:
-                raise self._too_long(size)
+            body += message.get("body", b"")
+            self._check_size(len(body))
             more = message.get("more_body", False)
-        return b"".join(parts)
+        return bytes(body)
 
-    def _too_long(self, size: int) -> ApiError:
-        message = (
-            f"a request must have at most {self._limits.body_bytes} bytes, see --body-bytes of the "
-            f"server. Received: {size}"
-        )
-        return ApiError(413, message, headers={"Connection": "close"})
+    def _check_size(self, size: int) -> None:
+        must = "a request must have at most {} bytes"
+        check_limit(self._limits, "body_bytes", size, must, 413, headers=_CLOSE)
 
 
 def _check_host(host: str, allowed: Collection[str]) -> None:
@@ -222,9 +160,8 @@ def _check_host(host: str, allowed: Collection[str]) -> None:
 
 async def _watch(receive: Receive, listener: Listener) -> None:
     """Waits until the client leaves."""
-    message: MutableMapping[str, Any] = {"type": ""}
-    while message["type"] != "http.disconnect":
-        message = await receive()
+    while (await receive())["type"] != "http.disconnect":
+        pass
     listener.gone = True
     listener.wake()
 

@@ -8,6 +8,7 @@ from collections.abc import Callable
 import prometheus_client
 from prometheus_client import Counter, Gauge, Histogram
 
+from keras_trellis.serving.failures import Failures
 from keras_trellis.serving.rows import Row
 
 _NAMESPACE = "keras_trellis"  # begins each name
@@ -23,7 +24,7 @@ class Metrics:
         waiting: returns how many rows wait for a slot.
         busy: returns how many rows have one.
         version: returns the number of the version served.
-        failures: returns how often a kind of thing has failed.
+        failures: what has failed, and went on.
     """
 
     def __init__(
@@ -31,11 +32,13 @@ class Metrics:
         waiting: Callable[[], float],
         busy: Callable[[], float],
         version: Callable[[], float],
-        failures: Callable[[str], int],
+        failures: Failures,
     ) -> None:
+        self._failures = failures
         self._registry = registry = prometheus_client.CollectorRegistry()
         prometheus_client.ProcessCollector(registry=registry)
         counter = functools.partial(Counter, namespace=_NAMESPACE, registry=registry)
+        gauge = functools.partial(Gauge, namespace=_NAMESPACE, registry=registry)
         histogram = functools.partial(
             Histogram, namespace=_NAMESPACE, registry=registry
         )
@@ -58,24 +61,15 @@ class Metrics:
             ("rows_waiting", "Rows that wait for a slot.", waiting),
             ("slots_busy", "Rows that have a slot.", busy),
             ("version", "The number of the version served.", version),
-            (
-                "version_failures",
-                "Versions that could not be loaded.",
-                functools.partial(failures, "version"),
-            ),
-            (
-                "poll_failures",
-                "Looks for new versions that have failed.",
-                functools.partial(failures, "poll"),
-            ),
-            (
-                "step_failures",
-                "Steps that have failed.",
-                functools.partial(failures, "step"),
-            ),
         ):
-            gauge = Gauge(name, meaning, namespace=_NAMESPACE, registry=registry)
-            gauge.set_function(function)
+            gauge(name, meaning).set_function(function)
+        for kind, meaning in (
+            ("version", "Versions that could not be loaded."),
+            ("poll", "Looks for new versions that have failed."),
+            ("step", "Steps that have failed."),
+        ):
+            count = functools.partial(failures.count, kind)
+            gauge(f"{kind}_failures", meaning).set_function(count)
 
     def step(self, seconds: float, rows: int, read: int, written: int) -> None:
         """A step has been made; see `worker.Observer`."""
@@ -88,6 +82,10 @@ class Metrics:
         """A row has ended."""
         if row.outcome is not None:
             self._ended.labels(row.outcome.value).inc()
+
+    def failed(self, error: Exception) -> None:
+        """A step has failed."""
+        self._failures.add("step", "a step has failed", error)
 
     def answered(self, path: str, status: int, seconds: float) -> None:
         """A request has been answered."""

@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+import secrets
+from collections.abc import Sequence
 from typing import Annotated, Any
 
+import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from keras_trellis.formats.limits import MOST_ALTERNATIVES, MOST_STOP_BYTES
+from keras_trellis.serving.rows import Row
+from keras_trellis.serving.runtime import LanguageModel
+from keras_trellis.serving.server.errors import ApiError, check_limit
+from keras_trellis.serving.server.settings import Limits
 
 _INT64 = 2**63
 _MOST_STOPS = 16
+Prompts = Sequence[np.ndarray]
 Ids = list[Annotated[int, Field(ge=0, lt=2**31)]]
 
 
@@ -30,13 +38,34 @@ class _Request(BaseModel):
         }
 
 
+class TextRequest(_Request):
+    """A request with texts."""
+
+    def listed(self) -> tuple[str, list[Any]]:
+        """Returns the name of the field that has the texts, and the texts or their ids."""
+        return "texts", getattr(self, "texts")  # noqa: B009
+
+    def rows(self, model: LanguageModel, limits: Limits, prompts: Prompts) -> list[Row]:
+        """Returns the rows that answer the request, as many for each text.
+
+        Args:
+            model: what advances them.
+            limits: what the server takes on.
+            prompts: the ids of each text, the line break before it first.
+
+        Raises:
+            ApiError: it asks for more than the server takes on.
+        """
+        raise NotImplementedError
+
+
 class StreamOptions(_Request):
     """Of a stream."""
 
     include_usage: bool = False
 
 
-class CompletionRequest(_Request):
+class CompletionRequest(TextRequest):
     """Texts to continue: OpenAI's `/v1/completions`, with `top_k` and `allow_unknown` besides."""
 
     model_config = ConfigDict(
@@ -115,8 +144,56 @@ class CompletionRequest(_Request):
             raise ValueError("is not supported by this server, and must be left out")
         return value
 
+    def listed(self) -> tuple[str, list[Any]]:
+        """Returns the prompts one by one: a text, several, ids or several lists of ids."""
+        prompt: Any = self.prompt
+        is_one = isinstance(prompt, str) or (prompt and isinstance(prompt[0], int))
+        return "prompt", [prompt] if is_one else prompt
 
-class ScoreRequest(_Request):
+    def rows(self, model: LanguageModel, limits: Limits, prompts: Prompts) -> list[Row]:
+        """Returns `n` rows for each prompt."""
+        count = len(prompts) * self.n
+        self._check(limits, prompts, count)
+        first = secrets.randbits(63) if self.seed is None else self.seed
+        seeds = [_int64(first + index) for index in range(self.n)] * len(prompts)
+        settings = model.vocabulary.settings(
+            count,
+            max_length=max(self.max_tokens, 1),
+            seed=seeds,
+            temperature=self.temperature,
+            top_k=min(self.top_k, model.vocabulary_size),
+            top_p=self.top_p,
+            stop=self.stop or [],
+            forbidden_ids=() if self.allow_unknown else [-1],
+            alternatives=self.logprobs or 0,
+        )
+        return [
+            Row(
+                prompts[index // self.n],
+                model.tokenizer,
+                one if self.max_tokens else None,
+                scored=self.echo and self.logprobs is not None,
+                alternatives=one.alternatives,
+                streams=self.stream,
+            )
+            for index, one in enumerate(settings)
+        ]
+
+    def _check(self, limits: Limits, prompts: Prompts, count: int) -> None:
+        must = "`max_tokens` must be at most {}"
+        check_limit(limits, "new_tokens", self.max_tokens, must, param="max_tokens")
+        must = "the prompts times `n` must be at most {}"
+        check_limit(limits, "rows", count, must, param="n")
+        if self.best_of not in (None, self.n):
+            message = f"`best_of` must be `n`, or be left out. Received: {self.best_of}"
+            raise ApiError(400, message, param="best_of")
+        tokens = self.max_tokens * count
+        if self.echo:
+            tokens += self.n * sum(map(len, prompts))
+        _check_listed(limits, tokens * (self.logprobs or 0))
+
+
+class ScoreRequest(TextRequest):
     """Texts to score."""
 
     model_config = ConfigDict(
@@ -133,8 +210,17 @@ class ScoreRequest(_Request):
         description="How many of the most probable tokens to list in the place of each.",
     )
 
+    def rows(self, model: LanguageModel, limits: Limits, prompts: Prompts) -> list[Row]:
+        """Returns a row for each text, which scores its tokens."""
+        _check_listed(limits, self.alternatives * sum(map(len, prompts)))
+        count, tokenizer = (
+            min(self.alternatives, model.vocabulary_size),
+            model.tokenizer,
+        )
+        return [Row(ids, tokenizer, scored=True, alternatives=count) for ids in prompts]
 
-class NextRequest(_Request):
+
+class NextRequest(TextRequest):
     """Texts whose next tokens are asked for."""
 
     model_config = ConfigDict(
@@ -144,8 +230,13 @@ class NextRequest(_Request):
     texts: list[str]
     count: int = Field(10, ge=1, le=MOST_ALTERNATIVES)
 
+    def rows(self, model: LanguageModel, limits: Limits, prompts: Prompts) -> list[Row]:
+        """Returns a row for each text, which has the most probable tokens after it."""
+        count = min(self.count, model.vocabulary_size)
+        return [Row(ids, model.tokenizer, count=count) for ids in prompts]
 
-class TokenizeRequest(_Request):
+
+class TokenizeRequest(TextRequest):
     """Texts to cut into tokens."""
 
     model_config = ConfigDict(
@@ -153,6 +244,16 @@ class TokenizeRequest(_Request):
     )
 
     texts: list[str]
+
+
+def _check_listed(limits: Limits, listed: int) -> None:
+    must = "the tokens times alternatives of a request must be at most {}"
+    check_limit(limits, "alternatives", listed, must)
+
+
+def _int64(number: int) -> int:
+    """Returns a number in 64 bits, the least one after the greatest."""
+    return (number + 2**63) % 2**64 - 2**63
 
 
 class ErrorDetails(BaseModel):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import math
-from collections.abc import Sequence
 from typing import Any
 
 from keras_trellis.formats.limits import MOST_TOKENS
@@ -72,7 +71,7 @@ class Limits:
         for field in dataclasses.fields(self):
             value = f"{getattr(self, field.name):.10g}"
             meaning = field.metadata["meaning"]
-            lines.append(f"  {_flag(field.name):<16} {value:<7} {meaning}")
+            lines.append(f"  {flag(field.name):<16} {value:<7} {meaning}")
         return "\n".join(lines)
 
 
@@ -80,7 +79,7 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
     """Adds a flag for each limit."""
     for field in dataclasses.fields(Limits):
         parser.add_argument(
-            _flag(field.name),
+            flag(field.name),
             type=number if field.type == "float" else int,
             default=field.default,
             metavar="N",
@@ -94,11 +93,12 @@ def from_flags(options: argparse.Namespace) -> Limits:
     Raises:
         ValueError: a value is out of range.
     """
-    names: Sequence[str] = [field.name for field in dataclasses.fields(Limits)]
-    return Limits(**{name: getattr(options, name) for name in names})
+    fields = dataclasses.fields(Limits)
+    return Limits(**{field.name: getattr(options, field.name) for field in fields})
 
 
-def _flag(name: str) -> str:
+def flag(name: str) -> str:
+    """Returns the flag of a limit."""
     return f"--{name.replace('_', '-')}"
 
 

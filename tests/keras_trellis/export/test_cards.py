@@ -12,11 +12,11 @@ def rows(card):
 
 def test_what_is_not_said_is_not_stated():
     model = TrellisLM(3, TrellisLayer(4, 2, output_units=4), embedding_units=4)
-    card = cards.card("It", {}, model, {})
+    card = cards.card("It", {}, model, {}, {})
     assert "| Trained on | not stated |" in rows(card)
     assert "| Licence of the data | not stated |" in rows(card)
     facts = {"Trained on": "a | b\nc", "Hidden channels": "many"}
-    card = cards.card("It", facts, model, {})
+    card = cards.card("It", facts, model, {}, {})
     # A cell is one line, and ends at a bar.
     assert r"| Trained on | a \| b c |" in rows(card)
     assert "| Hidden channels | many |" in rows(card)
@@ -28,7 +28,7 @@ def test_what_is_not_said_is_not_stated():
 
 def test_a_layer_of_keras_has_no_levels():
     model = TrellisLM(3, [keras.layers.GRU(5), keras.layers.LSTM(4)], embedding_units=4)
-    card = cards.card("It", {}, model, {})
+    card = cards.card("It", {}, model, {}, {})
     assert "| Layer | RecurrentLayer |" in rows(card)
     assert "| Receptive field | all steps before |" in rows(card)
     assert "Levels" not in card and "Kernel" not in card

@@ -11,7 +11,7 @@ from onnx import helper, numpy_helper
 
 from keras_trellis.backend.tensorflow import ONNX_OPSET
 from keras_trellis.export import lowering, onnx_weights
-from keras_trellis.export.companions import Companions, described
+from keras_trellis.export.saving import Companions, described
 from keras_trellis.formats import manifest
 from keras_trellis.serving import runtime
 

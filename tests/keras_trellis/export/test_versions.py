@@ -3,7 +3,6 @@
 import concurrent.futures
 import contextlib
 import errno
-import fcntl
 import os
 import pathlib
 import signal
@@ -118,7 +117,9 @@ versions.publish(write, sys.argv[1])
 """
 
 
-def test_what_a_kill_left_is_cleared_and_what_is_being_written_is_not(tmp_path):
+def test_what_a_kill_left_is_cleared_after_a_day_and_what_is_being_written_is_not(
+    tmp_path,
+):
     def left():
         return [name for name in names(tmp_path) if name.startswith(".")]
 
@@ -134,11 +135,14 @@ def test_what_a_kill_left_is_cleared_and_what_is_being_written_is_not(tmp_path):
         dead.send_signal(signal.SIGKILL)
         dead.wait(60)
         versions.publish(write, str(tmp_path))
-        assert len(left()) == 1  # of the one that lives
+        assert len(left()) == 2  # which of them is dead shows after a day
         live.stdin.write("\n")
         live.stdin.close()
         assert live.wait(60) == 0
-    assert names(tmp_path) == ["1", "2"]
+        (folder,) = left()
+        os.utime(tmp_path / folder, (0, 0))
+    versions.publish(write, str(tmp_path))
+    assert names(tmp_path) == ["1", "2", "3"]
     assert names(tmp_path / "2") == ["saved_model.pb"]
 
 
@@ -184,52 +188,6 @@ def test_a_folder_that_may_not_be_opened_is_an_error_and_not_made_again_and_agai
     with pytest.raises(versions.NotWrittenError, match="Permission denied"):
         versions.publish(write, str(tmp_path))
     assert sum(".exporting-" in os.path.basename(path) for path in made) == 1
-
-
-def test_without_locks_nothing_is_cleared(tmp_path, monkeypatch):
-    folders = []
-
-    def refuse(*_):
-        raise OSError(errno.ENOLCK, "No locks available")
-
-    def killed(folder):
-        write(folder)
-        os.rename(folder, kept)  # for the end to find nothing to remove
-        raise KeyboardInterrupt
-
-    kept = str(tmp_path / "kept")
-    monkeypatch.setattr(fcntl, "flock", refuse)
-    with pytest.raises(KeyboardInterrupt):
-        versions.publish(
-            lambda folder: (folders.append(folder), killed(folder)), str(tmp_path)
-        )
-    os.rename(kept, folders[0])
-    versions.publish(write, str(tmp_path))
-    assert names(tmp_path) == [pathlib.Path(folders[0]).name, "1"]
-    monkeypatch.undo()
-    versions.publish(write, str(tmp_path))
-    assert names(tmp_path) == ["1", "2"]
-
-
-@pytest.mark.parametrize("half", [False, True])
-def test_a_folder_that_is_cleared_before_it_could_be_locked_is_made_again(
-    tmp_path, monkeypatch, half
-):
-    """Whether the one that clears has removed it, or has locked it to do so."""
-    lock, taken = fcntl.flock, []
-
-    def clear_first(*arguments):
-        if not taken:
-            (folder,) = tmp_path.iterdir()
-            taken.append(folder)
-            if half:
-                raise BlockingIOError(errno.EWOULDBLOCK, "held")
-            folder.rmdir()
-        lock(*arguments)
-
-    monkeypatch.setattr(fcntl, "flock", clear_first)
-    assert versions.publish(write, str(tmp_path)) == str(tmp_path / "1")
-    assert taken and names(tmp_path / "1") == ["saved_model.pb", "variables"]
 
 
 def test_all_is_on_disk_before_the_version_is_seen(tmp_path, monkeypatch):

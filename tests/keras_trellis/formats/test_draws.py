@@ -8,7 +8,7 @@ import tensorflow as tf
 from numpy.testing import assert_allclose, assert_array_equal
 
 from keras_trellis.backend import current as backend
-from keras_trellis.export import continuation, stops
+from keras_trellis.export import continuation
 from keras_trellis.formats import philox, sampling
 from keras_trellis.models import generation
 
@@ -157,15 +157,15 @@ TEXT = st.text("ab é\0", max_size=8)
 def test_a_stop_text_is_where_python_finds_it(rows, pieces):
     texts = tf.constant([text.encode() for text, *_ in rows])
     wanted = tf.constant([[each.encode() for each in row[1:]] for row in rows])
-    found = stops.find(texts, wanted).numpy()
+    found = continuation.find_stop(texts, wanted).numpy()
     for place, (text, *listed) in zip(found, rows, strict=True):
         places = [text.encode().find(stop.encode()) for stop in listed if stop]
         assert place == min([each for each in places if each >= 0], default=-1)
     # Piece by piece, each text ends with the first piece that completes a stop.
-    state = stops.begin(1)
+    state = continuation.begun_text(1)
     written, listed = "", [stop for stop in rows[0][1:] if stop]
     for piece in pieces:
-        state = stops.extend(state, tf.constant([piece.encode()]), wanted[:1])
+        state = continuation.extended(state, tf.constant([piece.encode()]), wanted[:1])
         written += piece
         places = [written.encode().find(stop.encode()) for stop in listed]
         expected = min([each for each in places if each >= 0], default=-1)

@@ -9,7 +9,6 @@ import pytest
 import tensorflow as tf
 from numpy.testing import assert_array_equal
 
-from keras_trellis import heads
 from keras_trellis.heads import blockwise
 from tests import nests
 
@@ -51,12 +50,12 @@ def with_gradients(function, inputs, *others):
     return nll, tape.gradient(total, inputs)
 
 
-@pytest.mark.parametrize("rows, plain", [(0, False), (1, False), (8, False), (8, True)])
-def test_all_rows(rows, plain):
+@pytest.mark.parametrize("rows", [0, 1, 8])
+def test_all_rows(rows):
     inputs, targets = draw(rows)
 
     def run(features, words, bias):
-        return blockwise.blockwise_nll(features, targets, words, bias, plain)
+        return blockwise.blockwise_nll(features, targets, words, bias)
 
     expected = with_gradients(lambda x, w, b: dense(x, targets, w, b), inputs)
     assert_close(with_gradients(run, inputs), expected)
@@ -118,28 +117,6 @@ def test_one_gradient_of_the_table_for_several_softmaxes():
 
     inputs = [features, words, bias]
     assert_close(with_gradients(chain, inputs), with_gradients(apart, inputs))
-
-
-@pytest.mark.parametrize(
-    "name, arguments",
-    [("mixture", {"experts": 2}), ("adaptive", {"cutoffs": [2, 5]})],
-)
-def test_a_plain_nll_has_no_custom_gradient(name, arguments):
-    head = heads.get(name, **arguments)
-    features, table = tf.zeros([2, 3, E]), tf.zeros([V, E])
-    targets = tf.zeros([2, 3], tf.int32)
-    head.build(features.shape, table.shape)
-    for nll in (head.nll, head.plain_nll):
-        graph = tf.function(nll).get_concrete_function(features, targets, table).graph
-        custom = [
-            node
-            for node in graph.as_graph_def().node
-            if "_gradient_op_type" in node.attr
-        ]
-        assert bool(custom) == (nll == head.nll)
-    assert_array_equal(
-        head.plain_nll(features, targets, table), head.nll(features, targets, table)
-    )
 
 
 @pytest.mark.parametrize("target", [-1, V])

@@ -13,7 +13,6 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 import keras_trellis
 from keras_trellis import TrellisLayer, TrellisLM, heads
-from keras_trellis.models import passes
 from tests.refusals import refuses
 
 V, UNITS, E, DEPTH, B, T = 13, 8, 5, 2, 3, 7
@@ -176,9 +175,7 @@ def test_no_gradient_reaches_an_untrained_input():
     for untrained in (None, V - 1, -1):
         model = make(untrained_input_id=untrained, dtype="float64")
         with tf.GradientTape() as tape:
-            embedded = tf.reduce_sum(
-                model.trellis(passes.embed(model, tf.constant(ids)))[0]
-            )
+            embedded = tf.reduce_sum(model.trellis(model.embed(tf.constant(ids)))[0])
         gradients.append(
             tf.convert_to_tensor(
                 tape.gradient(embedded, model.embedding.embeddings.value)
@@ -240,9 +237,7 @@ def test_a_mixture_takes_features_of_any_size():
 def test_embedding_dropout_drops_whole_words_of_the_batch():
     model = make(embedding_dropout=0.5, seed=3)
     ids = np.tile(np.arange(V), (2, 2))
-    embedded = np.asarray(passes.embed(model, tf.constant(ids), training=True)).reshape(
-        4, V, E
-    )
+    embedded = np.asarray(model.embed(tf.constant(ids), training=True)).reshape(4, V, E)
     table = model.embedding.embeddings.numpy()
     assert_array_equal(embedded, np.broadcast_to(embedded[0], embedded.shape))
     kept = np.any(embedded[0] != 0, axis=-1)
@@ -253,15 +248,15 @@ def test_embedding_dropout_drops_whole_words_of_the_batch():
 def test_output_dropout_is_variational():
     """One mask for all steps, another one for each row and level."""
     model = make(output_dropout=0.5, seed=2)
-    raw, dropped, auxiliary, _ = passes.features(
-        model, tf.constant(IDS), training=True, auxiliary_every=2
+    raw, dropped, auxiliary, _ = model.features(
+        tf.constant(IDS), training=True, auxiliary_every=2
     )
     masks = np.asarray(dropped / raw)
     assert_allclose(masks, np.broadcast_to(masks[:, :1], masks.shape), atol=1e-12)
     kept = [masks[:, 0], *np.moveaxis(np.asarray(auxiliary != 0)[:, :, 0] * 2.0, 1, 0)]
     kept = np.round(np.concatenate(kept))
     assert set(np.unique(kept)) == {0.0, 2.0} and len(np.unique(kept, axis=0)) > B
-    again = passes.features(model, tf.constant(IDS), training=True)
+    again = model.features(tf.constant(IDS), training=True)
     assert np.any((again.dropped != 0) != (dropped != 0))
 
 
@@ -747,11 +742,9 @@ SLIPS = {
 @pytest.mark.parametrize("slip", SLIPS)
 def test_targets_of_another_shape_are_refused(slip, trained):
     targets = SLIPS[slip]
-    for call in (trained.fit, trained.evaluate):
-        with pytest.raises(
-            REFUSED, match="`y` must be of the shape of `x`, the token after each"
-        ):
-            call(IDS, targets, verbose=0)
+    refused = "`y` must be of the shape of `x`, the token after each"
+    with pytest.raises(REFUSED, match=refused):
+        trained.evaluate(IDS, targets, verbose=0)
     message = f"`targets` must be of the shape of `ids`.*of shape {re.escape(str(targets.shape))}"
     for call in (trained.score, trained.loss_terms):
         with refuses(message):

@@ -22,7 +22,7 @@ from keras_trellis import (
     recurrent,
 )
 from keras_trellis.core import lines
-from keras_trellis.models.streamed import formats, pools, rules
+from keras_trellis.models.streamed import formats, rules, running
 from tests import ROOT
 from tests.refusals import refuses
 
@@ -436,7 +436,7 @@ def test_the_summary_counts_bytes_and_the_products_of_a_graph():
     *_, total, note = stream.summary().splitlines()
     assert note == "A chunk has a multiple of 2 time steps."
     numbers = [float(number.replace(",", "")) for number in total.split()[1:]]
-    table = pools.table(stream._plan, 2)
+    table = running.line_table(stream._plan, 2)
     begun = [table.initial(pool) for pool in table.pools]
     kept = sum(entries.nbytes for entries in begun)
     moved = sum(

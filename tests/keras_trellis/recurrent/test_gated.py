@@ -13,7 +13,6 @@ from numpy.testing import assert_allclose, assert_array_equal
 from keras_trellis import TrellisLM, recurrent
 from keras_trellis.recurrent import IHCLSTM, IRCGRU, IRCSRU, SRU, TLSTM, FastGRNN
 from tests import nests
-from tests.keras_trellis import litert
 from tests.keras_trellis.gradients import with_gradients
 from tests.keras_trellis.recurrent import numpy_cells
 from tests.refusals import refuses
@@ -117,7 +116,7 @@ def test_a_weight_drop_lstm_is_keras_lstm_but_for_its_dropconnect(variant):
         }
     ),
 )
-@hypothesis.settings(max_examples=20, deadline=None)
+@hypothesis.settings(max_examples=10, deadline=None)
 def test_it_is_its_cell_in_the_loop_of_keras(form, valid, flags):
     layer, x = make(form, **flags)
     mask = None if valid is None else np.array(valid).reshape(B, T)
@@ -304,7 +303,7 @@ def test_cells_in_a_stack_and_the_layers_in_a_language_model():
     assert keras.layers.RNN(cells)(np.ones((B, T, P), "float32")).shape == (B, 3)
     model = TrellisLM(7, [IRCGRU(4), IRCGRU(5)], embedding_units=5)
     ids = np.arange(12).reshape(2, 6) % 7
-    model.compile("adam", jit_compile=False)
+    model.compile("adam", run_eagerly=True)
     history = model.fit(ids, ids, epochs=2, verbose=0).history["loss"]
     assert history[1] < history[0]
 
@@ -353,7 +352,6 @@ def test_a_second_derivative_needs_training_off():
     layer, x = make("IRCGRU")
     x = tf.constant(x)
 
-    @tf.function(autograph=False)
     def second(training):
         with tf.GradientTape() as outer:
             outer.watch(x)
@@ -366,15 +364,6 @@ def test_a_second_derivative_needs_training_off():
     assert np.abs(second(False)).max() > 1e-3
     with pytest.raises(LookupError, match="needs training=False"):
         second(True)
-
-
-@litert.IS_THERE
-@pytest.mark.filterwarnings("ignore:.*tf.lite.Interpreter is deprecated")
-@pytest.mark.parametrize("steps", [1, T])
-@pytest.mark.parametrize("name", ["IRCGRU", "TLSTM"])
-def test_litert(name, steps, tmp_path):
-    layer, x = make(name, return_state=False, dtype="float32", unroll=steps > 1)
-    litert.check_layer(layer, x[:, :steps], tmp_path / "model.tflite")
 
 
 # Bad input

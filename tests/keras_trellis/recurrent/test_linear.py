@@ -13,12 +13,12 @@ from keras_trellis import recurrent
 from keras_trellis.engine import linear_recurrence
 from tests import nests
 
-TOLERANCES = {"float32": 1e-5, "float64": 1e-12}
+DTYPE = "float64"
 
 
-def make(units, dtype):
+def make(units):
     """A layer of random weights that returns all it has."""
-    flags = {"return_sequences": True, "return_state": True, "dtype": dtype}
+    flags = {"return_sequences": True, "return_state": True, "dtype": DTYPE}
     layer = recurrent.TLSTM(units, **flags)
     layer.build((None, None, units))
     rng = np.random.default_rng(0)
@@ -27,24 +27,24 @@ def make(units, dtype):
     return layer
 
 
-def draw(seed, rows, steps, units, dtype):
+def draw(seed, rows, steps, units):
     """Sequences, two states, and a mask."""
     rng = np.random.default_rng(seed)
     shapes = [(rows, steps, units), (rows, units), (rows, units)]
-    tensors = [rng.normal(size=shape).astype(dtype) for shape in shapes]
+    tensors = [rng.normal(size=shape) for shape in shapes]
     return *tensors, rng.random((rows, steps)) < rng.random()
 
 
 @functools.cache
-def graphs(units, dtype):
+def graphs(units):
     """The layer and its cell in Keras's loop, with gradients; of any size, traced once."""
-    layer = make(units, dtype)
+    layer = make(units)
     loop = keras.layers.RNN(
-        layer.cell, return_sequences=True, return_state=True, dtype=dtype
+        layer.cell, return_sequences=True, return_state=True, dtype=DTYPE
     )
     loop.built = True
     shapes = [(None, None, units), (None, units), (None, units)]
-    specs = [tf.TensorSpec(shape, dtype) for shape in shapes]
+    specs = [tf.TensorSpec(shape, DTYPE) for shape in shapes]
 
     def graph(call):
         @tf.function(input_signature=[*specs, tf.TensorSpec((None, None), tf.bool)])
@@ -72,26 +72,24 @@ def short_blocks():
 
 
 @given(
-    dtype=st.sampled_from([*TOLERANCES]),
     units=st.sampled_from([1, 3]),
     rows=st.integers(1, 4),
     steps=st.integers(1, 40),
     seed=st.integers(0, 2**32 - 1),
 )
-@settings(max_examples=40, deadline=None)
-def test_it_is_the_loop(short_blocks, dtype, units, rows, steps, seed):
-    inputs = draw(seed, rows, steps, units, dtype)
-    layer, loop = graphs(units, dtype)
-    tolerance = TOLERANCES[dtype]
-    nests.assert_close(layer(*inputs), loop(*inputs), tolerance=tolerance)
+@settings(max_examples=15, deadline=None)
+def test_it_is_the_loop(short_blocks, units, rows, steps, seed):
+    inputs = draw(seed, rows, steps, units)
+    layer, loop = graphs(units)
+    nests.assert_close(layer(*inputs), loop(*inputs), tolerance=1e-12)
 
 
 @given(cuts=st.lists(st.integers(0, 300), max_size=3), seed=st.integers(0, 2**32 - 1))
 @example(cuts=[128, 129, 300], seed=0)
 @settings(max_examples=5, deadline=None)
 def test_chunks_are_one_pass(cuts, seed):
-    layer = make(2, "float64")
-    x, first, cell, mask = draw(seed, 2, 300, 2, "float64")
+    layer = make(2)
+    x, first, cell, mask = draw(seed, 2, 300, 2)
     expected, *_ = layer(x, initial_state=[first, cell], mask=mask)
     cache = layer.get_initial_cache(2, [first, cell])
     outputs = []

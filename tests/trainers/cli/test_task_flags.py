@@ -6,7 +6,7 @@ import pytest
 from absl import flags
 from absl.testing import flagsaver
 
-from trainers.cli import task_flags
+from trainers.cli import config_flags
 from trainers.tasks import registry
 
 IMAGES = ("seq_mnist", "permuted_mnist", "seq_cifar10")
@@ -34,7 +34,7 @@ def flag_values():
 def listed(capsys, *arguments):
     """Returns what a command line prints before the process ends."""
     with pytest.raises(SystemExit) as ended:
-        task_flags.offer(["lm", *arguments], flag_values=flag_values())
+        config_flags.offer(["lm", *arguments], flag_values=flag_values())
     assert ended.value.code == 0
     return capsys.readouterr().out.splitlines()
 
@@ -50,7 +50,7 @@ def test_the_presets_are_listed_one_a_line(task, capsys):
 @pytest.mark.parametrize("asked", ["--help", "-help", "--helpfull", "-?"])
 def test_help_beside_a_task_lists_its_presets(asked, capsys):
     values = flag_values()
-    task_flags.offer(["lm", "--task=pydoc", asked], LANGUAGE, values)
+    config_flags.offer(["lm", "--task=pydoc", asked], LANGUAGE, values)
     told = values["preset"].help.splitlines()[1:]
     assert told == listed(capsys, "--task=pydoc", "--preset=list")
 

@@ -82,7 +82,7 @@ def test_calls_of_any_number_of_drawn_windows_end_with_the_same_bits():
     tf.nest.map_structure(assert_array_equal, *ends)
 
 
-def test_averaged_steps_on_drawn_windows_go_on_from_their_variables():
+def test_averaged_steps_on_drawn_windows_go_on_from_their_variables(eagerly):
     """The next step's rate follows from the window before it, as with torch's ASGD."""
 
     def named(trainer):

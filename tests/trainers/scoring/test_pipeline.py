@@ -67,13 +67,13 @@ def written(path, scorer, conditions):
     Between its steps it does what a runner may do between workers.
     """
     parsed = [keep.parse(each) for each in conditions]
-    of = pipeline.Settings("", [path], "", parsed, "text", "score")
-    handler, write = pipeline.Handler(""), pipeline.Write(parsed, "score")
+    score, write = pipeline.Score(""), pipeline.Write(parsed, "score")
+    score.scorer = scorer
     write.setup()
     found, counts = {}, []
-    for batch in pipeline.Read(of.fields).process(("0", [[path]])):
-        scored = handler.run_inference(pickle.loads(pickle.dumps(batch)), scorer)
-        for each in scored:
+    fields = pipeline.Fields("text", "score" if parsed else None)
+    for batch in pipeline.Read(fields).process(("0", [[path]])):
+        for each in score.process(pickle.loads(pickle.dumps(batch))):
             *lines, count = write.process(pickle.loads(pickle.dumps(each)))
             counts.append(count.value)
             for name, line in lines:

@@ -18,7 +18,7 @@ from trainers.sequences.layer import sequence_layer
 from trainers.sequences.modeling import SequenceModeling
 from trainers.tasks import config as configs
 from trainers.tasks import registry
-from trainers.training.examples import ExamplesExperiment
+from trainers.training.experiment import ExamplesExperiment
 
 CLASSES, STEPS = 3, 4
 CONFIG = ml_collections.ConfigDict(

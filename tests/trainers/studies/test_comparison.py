@@ -36,7 +36,7 @@ from trainers.synthetic.tasks import SQUARED_ERROR, AlgorithmTask
 from trainers.tasks import config as configs
 from trainers.tasks import registry, schema
 from trainers.time_series.tasks import SeriesTask
-from trainers.training import hold, loop, schedules
+from trainers.training import hold, schedules
 from trainers.training.workdir import WorkdirError, read_config, read_result
 
 SETTINGS = Settings(
@@ -261,7 +261,7 @@ def planned(own_settings, monkeypatch):
     """A comparison whose models are not measured, and whose runs are written down alone."""
     begun = []
 
-    def measured(folder, settings, starts, seconds):
+    def measured(task, starts):
         return {name: Model(config, 50, [0.5], 0.25) for name, config in starts.items()}
 
     def train(line, log, threads):
@@ -273,7 +273,7 @@ def planned(own_settings, monkeypatch):
         (folder / "result.json").write_text(json.dumps(result))
         return 0
 
-    monkeypatch.setattr(comparison, "_measured", measured)
+    monkeypatch.setattr(comparison._Task, "measured", measured)
     monkeypatch.setattr(comparison, "_train", train)
     return begun
 
@@ -395,7 +395,7 @@ def test_the_seconds_of_a_step_are_those_of_its_stage(steps, took):
         tiny("trellis"), {"training.steps": steps, "training.epochs": 1}
     )
     model = Model(config, 50, took, 0.25)
-    plan = loop.Plan(1, steps, 9, 9, None, len(took))
+    plan = schedules.Plan(1, steps, 9, 9, None, took)
     seconds = [took[plan.stage(step)] for step in range(steps)]
     expected = [0.0, *itertools.accumulate(seconds)]
     assert [model.seconds(step) for step in range(steps + 1)] == pytest.approx(expected)
@@ -553,7 +553,8 @@ def test_a_score_without_a_spread():
 @pytest.mark.parametrize("model", models_of("adding"))
 def test_streaming_is_measured(model):
     config = tiny(model)
-    experiment = comparison._load(config, SETTINGS, epath.Path("nowhere"))
+    task = comparison._Task(epath.Path("nowhere"), SETTINGS, "adding", 1.0)
+    experiment = task.load(config)
     costs = streaming.measure({model: experiment.streamed(2)})
     assert 0 < costs[model] < 10
 
@@ -567,7 +568,8 @@ def test_models_are_measured(own_settings, monkeypatch):
     monkeypatch.setattr(comparison.budget, "stage_seconds", stage_seconds)
     grows = {"training.steps": 9, "training.epochs": 3, "training.depths": (1,)}
     starts = {"gru": tiny("gru"), "trellis": search.apply(tiny("trellis"), grows)}
-    plan = comparison._measured(epath.Path("nowhere"), SETTINGS, starts, 1.0)
+    task = comparison._Task(epath.Path("nowhere"), SETTINGS, "adding", 1.0)
+    plan = task.measured(starts)
     for name, depths in (("gru", ()), ("trellis", (1,))):
         training = plan[name].config.training
         assert (training.steps, training.epochs) == (100, SETTINGS.validations)

@@ -11,17 +11,16 @@ from tests.trainers.calls import config_of
 from trainers.data.names import flatten, nested
 from trainers.language import models as language_models
 from trainers.models.fields import class_fields
-from trainers.models.group import Model
 from trainers.models.heads import HEADS
 from trainers.models.layers import LAYERS
 from trainers.sequences import models as sequence_models
 from trainers.studies import search
 from trainers.tasks import config as configs
-from trainers.tasks import registry, schema, unread
+from trainers.tasks import registry, schema
 from trainers.time_series import models as series_models
 from trainers.training import workdir
 
-FIELDS = tuple(f"model.{name}" for name in class_fields(Model))
+FIELDS = tuple(f"model.{name}" for name in class_fields(schema.Model))
 # A preset of each kind of task, and small sizes that each layer can have.
 PRESETS = {
     "language": ("ptb", "small_gru"),
@@ -108,7 +107,7 @@ def test_a_layer_s_fields_are_those_that_building_it_reads(layer, kind):
     values = values_with(kind, layer=layer)
     seen = set()
     built(kind, Recorded(nested(values), seen))
-    found = set(unread.unread(values)) & set(FIELDS)
+    found = set(schema.unread(values)) & set(FIELDS)
     choices = {"model.layer", "model.head", "model.units", "model.dtype"}
     assert set(FIELDS) - found <= seen | choices
     assert found & seen <= {f"model.{name}" for name in HANDED_ON}
@@ -119,7 +118,7 @@ def test_a_head_s_fields_are_those_that_building_it_reads(head):
     values = values_with("language", head=head)
     seen = set()
     HEADS[head].build(Recorded(nested(values), seen).model, 0)
-    found = set(unread.unread(values))
+    found = set(schema.unread(values))
     groups = {name for name in FIELDS if name.split(".")[1] in HEADS}
     assert groups - found == seen & groups
 
@@ -129,7 +128,7 @@ def test_a_head_s_fields_are_those_that_building_it_reads(head):
 def test_what_nothing_reads_is_refused_by_name(layer, kind):
     values = values_with(kind, layer=layer)
     schema.check_flat(values)
-    off = schema.defaults_of(values, unread.unread(values))
+    off = schema.defaults_of(values, schema.unread(values))
     off.pop(ONLY, None)
     assert off
     for name, default in off.items():

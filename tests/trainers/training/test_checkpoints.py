@@ -14,7 +14,7 @@ import pytest
 import tensorflow as tf
 from hypothesis import strategies as st
 
-from trainers.training import array_files, checkpoints, variables, workdir
+from trainers.training import checkpoints, variables, workdir
 
 
 @pytest.fixture
@@ -340,7 +340,7 @@ def test_no_checkpoint_is_written_before_the_best_weights_of_its_past(
     assert told[2].endswith("the last checkpoint is that of step 10")
     assert store.save(30, arrays(30))
     assert store.unwritten_best is None
-    assert array_files.load(best)["epoch"] == 2
+    assert checkpoints.load_arrays(best)["epoch"] == 2
 
 
 def test_one_after_the_other_is_written_beside_what_goes_on(store, monkeypatch):
@@ -410,12 +410,12 @@ def test_the_best_weights_say_their_epoch(store, told):
 def test_a_whole_file_that_finds_no_memory_is_not_damaged(tmp_path, monkeypatch):
     path = tmp_path / "arrays.npz"
     with path.open("wb") as file:
-        array_files._write_sealed(file, {"x": np.zeros(3)})
-    assert array_files.load(path).keys() == {"x"}
+        checkpoints._write_sealed(file, {"x": np.zeros(3)})
+    assert checkpoints.load_arrays(path).keys() == {"x"}
 
     def no_memory(*given, **named):
         raise MemoryError
 
-    monkeypatch.setattr(array_files.np, "load", no_memory)
+    monkeypatch.setattr(checkpoints.np, "load", no_memory)
     with pytest.raises(MemoryError):
-        array_files.load(path)
+        checkpoints.load_arrays(path)

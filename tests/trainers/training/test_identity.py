@@ -12,7 +12,6 @@ import tensorflow as tf
 from tests.trainers.training import toy
 from trainers.cli import command
 from trainers.training import (
-    array_files,
     checkpoints,
     experiment,
     hold,
@@ -169,7 +168,7 @@ def test_all_files_of_a_run_have_its_id_and_two_runs_of_one_seed_have_two(finish
     for name, run in zip("ab", runs, strict=True):
         folder = finished / name
         for path in (folder / "checkpoints").iterdir():
-            assert array_files.load(path)["run_id"] == run.run_id
+            assert checkpoints.load_arrays(path)["run_id"] == run.run_id
         for file in ("config.json", "result.json", "lock"):
             assert run.run_id in (folder / file).read_text()
         assert run.run_id not in (folder / "metrics.csv").read_text()
@@ -190,7 +189,7 @@ def test_a_checkpoint_of_another_run_is_kept_and_never_read(tmp_path, finished, 
     assert "going on from step 7" in out
     assert (store / "step-00000015.npz.unreadable").read_bytes() == theirs
     ended = [
-        array_files.load(folder / "checkpoints" / "step-00000015.npz")
+        checkpoints.load_arrays(folder / "checkpoints" / "step-00000015.npz")
         for folder in (tmp_path / "run", finished / "a")
     ]
     for each in ended:
@@ -218,7 +217,7 @@ def without_ids(folder):
             del value["checksum"]
             workdir.write_json(folder / name, value)
     for path in (folder / "checkpoints").iterdir():
-        arrays = array_files.load(path)
+        arrays = checkpoints.load_arrays(path)
         del arrays["run_id"]
         np.savez(path, **arrays)
 
@@ -235,7 +234,7 @@ def test_files_without_an_id_are_the_folders_own_and_get_one(tmp_path, capsys):
     assert workdir.read_run(tmp_path) == run
     line = "trained by keras_trellis of an earlier release until step 7, and by"
     assert line in capsys.readouterr().out
-    best = array_files.load(tmp_path / "checkpoints" / "step-00000015.npz")
+    best = checkpoints.load_arrays(tmp_path / "checkpoints" / "step-00000015.npz")
     assert best["run_id"] == run.run_id
     without_ids(tmp_path)
     assert workdir.read_result(tmp_path)["epochs"] == EPOCHS

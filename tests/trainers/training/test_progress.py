@@ -4,13 +4,14 @@ import csv
 import errno
 import io
 import os
+import types
 
 import pytest
 from etils import epath
 from matplotlib import figure
 
 from tests.trainers.training.event_files import scalars
-from trainers.training import events, progress
+from trainers.training import events, progress, schedules
 
 
 class Terminal(io.StringIO):
@@ -25,20 +26,18 @@ def folder(tmp_path):
     return epath.Path(tmp_path)
 
 
-def begin(folder, out, step=0, **times):
-    return progress.Progress(
-        folder,
+def begin(folder, out, step=0, costs=(1.0,), evaluation_steps=0.0, scoring=0.0):
+    task = types.SimpleNamespace(
         display=lambda metrics: {
             "perplexity": 2 ** metrics["loss"],
             "loss": metrics["loss"],
         },
         unit="tokens",
-        epochs=3,
-        length=12,
-        step=step,
-        out=out,
-        **times,
+        evaluation_steps=evaluation_steps,
+        scoring=scoring,
     )
+    plan = schedules.Plan(3, 12, 4, 2, None, costs)
+    return progress.Progress(folder, task, plan, step=step, out=out)
 
 
 def go(shown, steps):

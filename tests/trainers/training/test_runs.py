@@ -25,7 +25,7 @@ from trainers.tasks import run_folders
 from trainers.tasks.run_folders import ExportOptions
 from trainers.training import (
     announcing,
-    array_files,
+    checkpoints,
     resources,
     runs,
     schedules,
@@ -81,7 +81,7 @@ def train_run(config, path, corpus):
 
 
 @pytest.fixture
-def train(config, corpus, own_settings, tmp_path, monkeypatch):
+def train(config, corpus, own_settings, eagerly, tmp_path, monkeypatch):
     """Trains in this process, whose generators are left as they are."""
     monkeypatch.setenv("HOME", str(tmp_path))
     return lambda: train_run(config, tmp_path / "run", corpus)
@@ -364,7 +364,7 @@ def test_a_layer_that_xla_may_slow_is_told_before_training(
 def test_a_precision_that_is_slow_here_is_told_before_training(
     introduction, config, monkeypatch, dtype, slowdown, told
 ):
-    monkeypatch.setattr(announcing.precision, "slowdown", lambda: slowdown)
+    monkeypatch.setattr(announcing, "slowdown", lambda: slowdown)
     config.model.dtype = dtype
     advice = "take 3.3 times as long as in float32 on this processor"
     assert (advice in introduction()) == told
@@ -550,7 +550,7 @@ def test_best_weights_that_are_lost_are_not_scored_as_the_best(
     assert last_line(capsys).startswith(
         "last of epoch 2: validation perplexity: exact "
     )
-    assert array_files.load(best)["epoch"] == 2
+    assert checkpoints.load_arrays(best)["epoch"] == 2
 
 
 def test_a_finished_run_whose_files_are_lost_says_so(train, finished, capsys):

@@ -1,9 +1,5 @@
 """When the learning rate falls, by the rule of the authors' scripts."""
 
-import math
-
-import pytest
-
 from trainers import optimizers
 from trainers.training import schedules
 
@@ -84,23 +80,3 @@ def test_a_run_stops_after_so_many_epochs_without_a_better_loss():
         8,
         None,
     ]
-
-
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        {"stop_after": 0},
-        {"stop_at": 0},
-        {"stop_at": 1.5},
-        {"factor": 1.0},
-        {"patience": 0},
-        {"minimum": -1.0},
-        {"minimum": math.nan},
-        {"epochs": (0,)},
-        {"average_after": 0},
-    ],
-    ids=str,
-)
-def test_bad_arguments_are_named(arguments):
-    with pytest.raises(ValueError, match=f"`{next(iter(arguments))}` .* Received: "):
-        schedules.Schedule(**arguments)

@@ -63,7 +63,7 @@ def test_a_run_takes_each_step_in_its_part_and_goes_on_in_it(tmp_path):
 @pytest.mark.parametrize("stages", [1, 2, 3, 7, 20])
 @pytest.mark.parametrize("length", [1, 2, 13, 20, 21])
 def test_the_parts_are_equal_and_a_call_ends_with_its_part(stages, length):
-    plan = loop.Plan(1, length, 10**6, 10**6, None, stages)
+    plan = schedules.Plan(1, length, 10**6, 10**6, None, stages * [1.0])
     step, sizes = 0, [0] * stages
     while step < length:
         stage, count = plan.stage(step), plan.until_due(step, length)
