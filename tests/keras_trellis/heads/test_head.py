@@ -25,14 +25,18 @@ def draw(*shape, seed=1):
     return np.random.default_rng(seed).normal(size=shape)
 
 
-@pytest.fixture(params=HEADS)
-def head(request):
-    """A head in float64 with variables of random numbers."""
-    head = HEADS[request.param](dtype="float64")
+def make(name, dtype):
+    """A head with variables of random numbers."""
+    head = HEADS[name](dtype=dtype)
     head.build((None, None, E), (V, E))
     for seed, variable in enumerate(head.trainable_variables):
         variable.assign(draw(*variable.shape, seed=seed))
     return head
+
+
+@pytest.fixture(params=HEADS)
+def head(request):
+    return make(request.param, "float64")
 
 
 def test_auxiliary_outputs_share_their_targets(head):
@@ -59,11 +63,10 @@ def test_gradients_of_the_nll_are_those_of_the_distribution(head):
 
 
 @pytest.mark.parametrize("policy", ["mixed_bfloat16", "mixed_float16"])
-@pytest.mark.parametrize("name", HEADS)
+@pytest.mark.parametrize("name", ["tied", "adaptive"])
 def test_softmax_in_float32_under_mixed_precision(name, policy):
     """The product is in half precision, the softmax is not: its sum is 1 to float32's precision."""
-    head, table = HEADS[name](dtype=policy), draw(V, E, seed=20)
-    head.build((None, None, E), (V, E))
+    head, table = make(name, policy), draw(V, E, seed=20)
     features = tf.cast(30 * draw(6, E), head.compute_dtype)
     log_probs, targets = head.log_probs(features, table), np.arange(6)
     nll = head.nll(features, targets, table)
@@ -71,7 +74,7 @@ def test_softmax_in_float32_under_mixed_precision(name, policy):
         log_probs.dtype == nll.dtype == head.logits(features, table).dtype == "float32"
     )
     assert_allclose(np.exp(log_probs).sum(-1), 1, atol=1e-6)
-    assert_allclose(nll, -np.asarray(log_probs)[targets, targets], 1e-5, atol=2e-6)
+    assert_allclose(nll, -np.asarray(log_probs)[targets, targets], 1e-5)
 
 
 @keras.saving.register_keras_serializable("tests")
