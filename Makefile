@@ -1,5 +1,9 @@
+<<<<<<< HEAD
+# make train: recognise exercises from a smartwatch, and stream one of them.   make test: run the tests.
+=======
 # make train: train the embedded default and sample from it.   make test: run the tests, as
 # make test-quick in three minutes those that tell first whether something is broken.
+>>>>>>> origin/main
 # Both build .venv first; they need python3, make and a package index, nothing else.
 
 PYTHON ?= python3
@@ -20,12 +24,12 @@ setup: .venv/stamp
 	@echo "Building .venv (4.6 GB, TensorFlow above all; a few minutes)"
 	@$(PYTHON) -m venv .venv
 	@$(BIN)/python -m pip install -qq --upgrade pip
-	@$(BIN)/python -m pip install -qq --editable '.[trainers,tune,series,serving,serve,beam,s3,gcs,test,lint,benchmarks,docs,release]'
+	@$(BIN)/python -m pip install -qq --editable '.[trainers,tune,series,estimators,serving,serve,beam,s3,gcs,test,lint,benchmarks,docs,release]'
 	@touch $@
 
 train: setup
-	@$(BIN)/python -m trainers.lm --task=pydoc
-	$(BIN)/python -m trainers.generate --workdir=runs/pydoc-small
+	@$(BIN)/python -m trainers.series --task=watch --preset=stem
+	$(BIN)/python -m trainers.series --mode=follow --workdir=runs/watch-stem
 
 # Some machines write no bytecode. Each process that a test starts would compile all of our files anew.
 # What needs jax2onnx, which .venv need not have, is skipped: `pip install jax2onnx`, as .ci/run does.

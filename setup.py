@@ -90,6 +90,7 @@ EXTRAS = {
         "openai",
         "hypothesis",
         "markdown",
+        "pandas",
         "playwright",
         "pytest",
         "pytest-xdist",
@@ -105,6 +106,8 @@ EXTRAS = {
     "s3": ["s3fs>=2024.2"],
     # For trainers.series: of the packages seglearn and statsmodels only data files are read.
     "series": ["pyarrow", "scikit-learn", "seglearn", "statsmodels"],
+    # For keras_trellis.estimators; a backend comes by its own extra.
+    "estimators": ["scikit-learn>=1.6"],
     # What builds and checks a wheel and a source distribution.
     "release": ["build", "check-wheel-contents", "twine>=6.1"],
     "lint": ["mypy", "pre-commit", "ruff"],
@@ -146,6 +149,7 @@ setuptools.setup(
     packages=setuptools.find_packages(include=["keras_trellis", "keras_trellis.*"]),
     package_data={
         "keras_trellis": ["py.typed"],
+        "keras_trellis.models.streamed": ["c/*"],
         "keras_trellis.serving.server.page": ["*.css", "*.html", "*.js"],
     },
     entry_points={

@@ -26,6 +26,7 @@ def small() -> dict:
             tolerance=0.05,  # ours
             window=None,  # ours: the longest series
             hop=None,  # ours
+            crop=0.5,  # ours: so few series have many ends
             batch_size=32,  # ours
         ),
         optimizer=dict(
@@ -36,15 +37,28 @@ def small() -> dict:
         schedule=dict(
             factor=0.5,  # ours
             patience=3,  # ours
+            resets=True,  # ours: the rate falls again only after as many epochs
             epochs=(),  # ours
             stop_after=10,  # ours
         ),
         training=dict(
-            epochs=100,  # ours: the most; `stop_after` ends it before
+            epochs=40,  # ours: the most; `stop_after` ends it before
+            epoch_steps=50,  # ours: few series make an epoch of a few steps
             log_every_steps=20,  # ours
             checkpoint_every_steps=200,  # ours
         ),
     )
 
 
-PRESETS = {"small": small}
+def stem() -> dict:
+    """`small` after a convolution of stride 4, for long series; each series has one answer."""
+    config = small()
+    config["model"].update(
+        stem=dict(filters=(32,), kernel_size=(8,), strides=(4,)),  # ours
+        depth=4,  # ours
+        dilation_rate=(1, 4, 16, 64),  # ours: 1,028 rows
+    )
+    return config
+
+
+PRESETS = {"small": small, "stem": stem}

@@ -133,6 +133,23 @@ def permuted_medium() -> dict:
     return _by_one_cosine(config, epochs=20, average_after=17)
 
 
+def permuted_stem() -> dict:
+    """Four minutes of one CPU core, in a shuffled order; every value ours.
+
+    A convolution reads nine pixels at a time, so that the levels read 88 steps instead of 784
+    pixels: (784 - 1) is a multiple of its stride, and the last pixel is read.
+    """
+    config = permuted_medium()
+    config["model"].update(
+        stem=dict(filters=(128,), kernel_size=(18,), strides=(9,)),
+        depth=3,
+        kernel_size=5,
+        dilation_rate=(1, 5, 25),
+        recurrent_dropout=0.2,
+    )
+    return _by_one_cosine(config, epochs=3, average_after=2)
+
+
 def _by_one_cosine(config: dict, epochs: int, average_after: int) -> dict:
     """Gives a config one cosine over its run, and averages of the weights from an epoch on."""
     config["schedule"].update(epochs=(), average_after=average_after)

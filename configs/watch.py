@@ -43,4 +43,20 @@ def small() -> dict:
     )
 
 
-PRESETS = {"small": small}
+def stem() -> dict:
+    """A quarter of a minute of one CPU core: a convolution of stride 4 before three levels.
+
+    Streamed it costs a seventh of `small` a sample, and keeps a fourteenth of its cache.
+    """
+    config = small()
+    config["model"].update(
+        stem=dict(filters=(32,), kernel_size=(8,), strides=(4,)),  # ours
+        depth=3,  # ours
+        dilation_rate=(1, 4, 16),  # ours: 64 steps of the stem, five seconds
+    )
+    # ours: with 2,000 the best validation is that of step 600
+    config["training"].update(steps=1_000)
+    return config
+
+
+PRESETS = {"small": small, "stem": stem}

@@ -42,6 +42,7 @@ ORDER = (
     ("keras_trellis/heads/",),
     ("keras_trellis/models/",),
     ("keras_trellis/convert/",),
+    ("keras_trellis/estimators/",),
     # What has the names of layers of other folders too, and imports none of them by itself.
     ("keras_trellis/__init__.py", "keras_trellis/layers/__init__.py"),
     ("keras_trellis/export/",),

@@ -106,8 +106,10 @@ def _generate(model: Grpc | Rest | Server, values: flags.FlagValues) -> None:
         settings["seed"] = secrets.randbits(63)
     sampling = Sampling(**settings)
     pieces = model.generate(values.prompt, sampling, values.allow_unknown)
+    # Asked before the prompt is printed: where nobody answers, nothing is.
+    first = next(pieces, "")
     try:
-        for piece in itertools.chain([values.prompt], pieces):
+        for piece in itertools.chain([values.prompt, first], pieces):
             print(terminal.text(piece), end="", flush=True)
     finally:
         print()  # an error must begin a line, too

@@ -48,6 +48,7 @@ _THEIRS = frozenset(
         "adaptive",
         "initial_deviation",
         "embeddings_initializer",
+        "stem",  # refused with an image's other fields
         "auxiliary_every",
         "auxiliary_from",
         "auxiliary_weight",

@@ -2,8 +2,9 @@
 # # A language model: train, export, serve
 #
 # Three commands train a word model on Python's own documentation, export it, and serve it; then
-# we query the server. This notebook trains for 150 steps and takes a minute; `make train` trains
-# the same model for a few minutes, and it then writes better text. Run it in a clone.
+# we query the server. This notebook trains for 150 steps and takes a minute; `python -m
+# trainers.lm --task=pydoc` trains the same model for a few minutes, and it then writes better text.
+# Run it in a clone.
 
 # %%
 import json

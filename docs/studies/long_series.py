@@ -51,6 +51,12 @@ def convolutions() -> keras.Sequential:
     return keras.Sequential([*layers, keras.layers.Flatten()])
 
 
+def after_stem(layer: keras.layers.Layer) -> keras.Sequential:
+    """Returns a layer after a convolution that reads ten steps at a time."""
+    stem = keras.layers.Conv1D(9, 10, strides=10, padding="causal", activation="relu")
+    return keras.Sequential([stem, layer])
+
+
 LAYERS = {
     "trellis": lambda: TrellisLayer(
         8, depth=3, kernel_size=10, dilation_rate=[1, 10, 100]
@@ -58,6 +64,11 @@ LAYERS = {
     "lstm": lambda: keras.layers.LSTM(26),
     "gru": lambda: keras.layers.GRU(29),
     "conv": convolutions,
+    "stem": lambda: after_stem(
+        TrellisLayer(5, depth=2, kernel_size=10, dilation_rate=[1, 10])
+    ),
+    "stem_lstm": lambda: after_stem(keras.layers.LSTM(22)),
+    "stem_gru": lambda: after_stem(keras.layers.GRU(26)),
 }
 
 

@@ -17,6 +17,7 @@ from keras_trellis.core.convolution import masked
 from keras_trellis.core.dropout import Rate, generator_for
 from keras_trellis.layers.sequence import serialized
 from keras_trellis.models import legacy, sequence_layer
+from keras_trellis.models import stem as stems
 from keras_trellis.types import Number, Tensor
 
 
@@ -32,6 +33,12 @@ class TrellisClassifier(keras.Model):
         model = TrellisClassifier(10, layer)
         model.compile(keras.optimizers.Adam(4e-3), metrics=["accuracy"])
         model.fit(images.reshape(-1, 784, 1), labels)
+
+    A `stem` stands before the layer: strided causal convolutions, which leave it few steps to read.
+    So recordings of many samples a second cost less, whole and streamed:
+
+        layer = TrellisLayer(64, depth=4, kernel_size=4, dilation_rate=(1, 4, 16, 64))
+        model = TrellisClassifier(7, layer, stem=[(32, 8, 4)])
 
     Over a trellis network a label depends on the last `receptive_field` steps alone. Where
     dilations double from level to level and T is known, all levels together compute two steps for
@@ -53,6 +60,9 @@ class TrellisClassifier(keras.Model):
         output_dropout: rate at which logits are dropped.
         permutation: the order in which to read the steps, a permutation of 0, ..., T - 1; it is
             part of the model, and saved and exported with it. None: as they come.
+        stem: (filters, kernel_size, strides) of each convolution before the layer, from the first
+            one on; a ReLU follows each. With stride s in all, the last (T - 1) % s steps are not
+            read. (): none.
         seed: integer that the model's dropout masks derive from; None: drawn at random.
         **kwargs: `name`, `dtype`, `trainable` of every Keras model.
 
@@ -90,6 +100,7 @@ class TrellisClassifier(keras.Model):
         dropout: float = 0.0,
         output_dropout: float = 0.0,
         permutation: Sequence[int] | None = None,
+        stem: Sequence[Sequence[int]] = (),
         seed: int | None = None,
         **kwargs: Any,
     ) -> None:
@@ -98,9 +109,11 @@ class TrellisClassifier(keras.Model):
         self.dropout = dropout
         self.output_dropout = output_dropout
         self.permutation = _permutation(permutation)
+        self.stem = stems.sizes(stem)
         self.seed = seed
         self.supports_masking = True
         self.seed_generator = generator_for(seed, self.dropout, self.output_dropout)
+        self.convolutions = stems.convolutions(self.stem, self.dtype_policy)
         self.trellis = sequence_layer.prepared(
             trellis, "a classifier", returns_all=False
         )
@@ -110,14 +123,16 @@ class TrellisClassifier(keras.Model):
 
     def build(self, sequences_shape: Sequence[int | None]) -> None:
         """Creates the variables for sequences `[B, T, p]`."""
+        *shape, channels = sequences_shape
+        channels = stems.build(self.convolutions, channels)
         if not self.trellis.built:
-            self.trellis.build(sequences_shape)
+            self.trellis.build((*shape, channels))
         self.dense.build((None, self.trellis.output_units))
 
     @property
     def receptive_field(self) -> int | None:
         """How many of the last steps a label depends on; None: all."""
-        return self.trellis.receptive_field
+        return stems.receptive_field(self.convolutions, self.trellis.receptive_field)
 
     def compute_loss(
         self,
@@ -186,6 +201,7 @@ class TrellisClassifier(keras.Model):
         drops = training and (self.dropout or self.output_dropout)
         seed = dropout.next_seed(self.seed_generator) if drops else None
         sequences = _drop("elements", sequences, self.dropout, seed)
+        sequences, mask = stems.read(self.convolutions, sequences, mask)
         how = sequence_layer.depth_argument(self.trellis, depth)
         outputs = self.trellis(sequences, mask=mask, training=training, **how)
         logits = heads.at_least_float32(self.dense(outputs))
@@ -207,6 +223,7 @@ class TrellisClassifier(keras.Model):
             "dropout": self.dropout,
             "output_dropout": self.output_dropout,
             "permutation": None if self.permutation is None else list(self.permutation),
+            "stem": [list(sizes) for sizes in self.stem],
             "seed": self.seed,
         }
 

@@ -18,7 +18,7 @@ from trainers.time_series import exporting
 SMALL = calls.flags("""
     data.channels=a,b data.time=t data.batch_size=4 model.units=8 model.output_units=6
     model.depth=3 model.dilation_rate=1,4,16 optimizer.learning_rate=3e-2
-    training.epochs=8
+    training.epochs=8 training.epoch_steps=0
 """)
 
 

@@ -41,6 +41,9 @@ def make_comparable(config: ConfigDict) -> None:
     if smoothing := config.training.label_smoothing:
         expected = "0.0, as in the authors' code"
         raise arguments.refusal("config.training.label_smoothing", smoothing, expected)
+    if filters := config.model.stem.filters:
+        expected = "(), as in the authors' code"
+        raise arguments.refusal("config.model.stem.filters", filters, expected)
 
 
 class OurClassifier(beside.InTraining):

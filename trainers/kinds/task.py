@@ -37,6 +37,8 @@ from trainers.models.fields import Condition, Field, Rule, Values
 from trainers.models.heads import HEADS
 from trainers.models.layers import LAYERS
 
+STEM = "stem"
+"""The group of `config.model` that classifiers of images and models of recordings read."""
 TEXT_FIELDS = (
     "head",
     *HEADS,
@@ -120,7 +122,7 @@ class Task:
     evaluation_flags: ClassVar[tuple[str, ...]] = ()
     has_layer: ClassVar[bool] = True
     kind_fields: ClassVar[Mapping[str, Field]] = {}
-    unread_fields: ClassVar[tuple[str, ...]] = TEXT_FIELDS
+    unread_fields: ClassVar[tuple[str, ...]] = (*TEXT_FIELDS, STEM)
     model_fields: ClassVar[tuple[str, ...]] = ()
     reads_files: ClassVar[bool] = True
     takes_workers: ClassVar[bool] = False

@@ -158,6 +158,21 @@ def unused_dilations(values: Values) -> Iterator[Rule]:
     yield more, "model.dilation_rate", expected
 
 
+def stem_rules(values: Values) -> Iterator[Rule]:
+    """Yields what a stem must not be: each of its fields has a value for each convolution."""
+    filters = "model.stem.filters"
+    count = len(values[filters])
+    for name in ("model.stem.kernel_size", "model.stem.strides"):
+        expected = f"as many numbers as config.{filters} has"
+        yield len(values[name]) != count, name, expected, filters
+
+
+def stem_sizes(model: ConfigDict) -> list[tuple[int, int, int]]:
+    """Returns the filters, kernel size and strides of each convolution before the layer."""
+    stem = model.stem
+    return [*zip(stem.filters, stem.kernel_size, stem.strides, strict=True)]
+
+
 def class_name(make: Callable[..., Any]) -> str:
     """Returns the name of a class, with the options of a `functools.partial`."""
     options = getattr(make, "keywords", {})

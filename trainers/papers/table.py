@@ -11,6 +11,7 @@ from configs.papers import SIZES, Row
 from trainers.papers.step import product_flops
 from trainers.papers.training import Run
 from trainers.tasks import registry
+from trainers.training import schedules
 
 _STEPS = 50  # to measure
 _SECONDS = 60.0  # of measuring a row, in which a slow machine takes fewer steps
@@ -38,7 +39,7 @@ def line(name: str, row: Row, config: ConfigDict) -> str:
     run.fill({})
     batch, time_steps = parts.batch(0)
     arguments = run.state, run.devices.put(batch), run.rule.next(time_steps)
-    length = config.training.steps or config.training.epochs * count
+    length = schedules.length(config.training, count)
     flops = length * product_flops(jax.make_jaxpr(run.step)(*arguments))
     compiled = run.step.lower(*arguments).compile()
     memory: Any = compiled.memory_analysis()

@@ -211,7 +211,7 @@ class Run:
         self.schedule = schedules.make_schedule(config)
         self.step = make_step(self.model, parts.loss, self.rule, config, self.devices)
         self.epochs = config.training.epochs
-        self.length = config.training.steps or self.epochs * parts.count
+        self.length = schedules.length(config.training, parts.count)
         self.expected = expected(row) if row else {}
         self.losses: list[float] = []
         self.best = (math.inf, 0)

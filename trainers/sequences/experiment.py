@@ -10,6 +10,7 @@ from etils import epath
 from matplotlib import figure
 from ml_collections import ConfigDict
 
+from keras_trellis.models import stem
 from trainers.kinds.measures import Measure
 from trainers.sequences import models
 from trainers.sequences.layer import LayerExperiment, sequence_layer
@@ -90,7 +91,9 @@ class SequenceExperiment(LayerExperiment, ExamplesExperiment):
     def introduction(self, model: keras.Model) -> str:
         """Returns lines on the data and the model; warns if it cannot see all time steps."""
         steps = self._shape[0]
-        reach = sequence_layer(model).receptive_field
+        reach = stem.receptive_field(
+            getattr(model, "convolutions", ()), sequence_layer(model).receptive_field
+        )
         line = f"{self._data.summary} of {steps:,} steps"
         if "validation" not in self.splits:
             line += "; no validation images, so that the last epoch is kept"

@@ -4,8 +4,10 @@ import abc
 from collections.abc import Callable
 from typing import Any
 
+import keras
 from ml_collections import ConfigDict
 
+from keras_trellis import StreamedModel
 from trainers.models import layers
 from trainers.training.experiment import Experiment
 from trainers.training.schedules import WHOLE, Stages
@@ -71,20 +73,20 @@ class LayerExperiment(Experiment):
     def streamed(self, steps: int) -> Callable[[], Any]:
         """Returns a function that streams so many steps of one sequence, a step at a time.
 
-        It runs the sequence layer alone.
+        It runs the sequence layer alone, with the stem before it.
         """
         import tensorflow as tf  # `trainers.reproduce` needs the rest of this module without it
 
-        layer = sequence_layer(self.build())
-        inputs = tf.zeros([1, 1, layer.input_units])
+        stepper, inputs = _stepper(self.build())
 
         @tf.function
         def run() -> tf.Tensor:
-            cache = layer.get_initial_cache(1)
-            outputs = tf.zeros([1, 1, layer.output_units])
-            for _ in tf.range(steps):
-                outputs, cache = layer.stream(inputs, cache)
-            return outputs
+            cache = stepper.get_initial_cache(1)
+            last = tf.zeros([])
+            for _ in tf.range(steps // inputs.shape[1]):
+                outputs, cache = stepper.stream(inputs, cache)
+                last = tf.reduce_sum(tf.cast(outputs, last.dtype))
+            return last
 
         # Call it by its trace: TensorFlow warns of several functions from one place.
         traced = run.get_concrete_function()
@@ -94,3 +96,16 @@ class LayerExperiment(Experiment):
 def sequence_layer(model: Any) -> Any:
     """Returns the sequence layer in a model."""
     return next(layer for layer in model.layers if hasattr(layer, "receptive_field"))
+
+
+def _stepper(model: Any) -> tuple[Any, Any]:
+    """Returns a model's layer, after its stem if it has one, and the zeros that a step reads."""
+    layer = sequence_layer(model)
+    before = [part for part in model.layers if isinstance(part, keras.layers.Conv1D)]
+    if not before:
+        return layer, keras.ops.zeros([1, 1, layer.input_units])
+    before += [part for part in model.layers if part.name == "projection"]
+    channels = before[0].kernel.shape[1]
+    stack = [keras.Input([None, channels]), *before, layer]
+    streamed = StreamedModel(keras.Sequential(stack))
+    return streamed, keras.ops.zeros([1, streamed.stride, channels])

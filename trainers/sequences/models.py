@@ -8,12 +8,13 @@ import keras
 from ml_collections import ConfigDict
 
 from keras_trellis import TrellisClassifier
+from keras_trellis.models import stem
 from keras_trellis.models.sequence_layer import depth_argument
 from keras_trellis.types import Tensor
 from trainers.baselines.projected import Projected
 from trainers.data.sequences import SequenceData
 from trainers.models import layers
-from trainers.models.kinds import Batch, count_parameters
+from trainers.models.kinds import Batch, count_parameters, stem_sizes
 from trainers.models.layers import LAYERS
 from trainers.training import memory
 
@@ -56,6 +57,7 @@ def classifier(
         dropout=config.model.dropout,
         output_dropout=config.model.output_dropout,
         permutation=permutation,
+        stem=stem_sizes(config.model),
         seed=config.seed,
         dtype=config.model.dtype,
     )
@@ -119,8 +121,13 @@ def parameters(config: ConfigDict, inputs: int, outputs: int) -> int:
 
 
 def layer_parameters(config: ConfigDict, inputs: int) -> int:
-    """Returns the number of those of the sequence layer, and of a dense layer before it."""
-    return count_parameters(functools.partial(_layer, config), (None, None, inputs))
+    """Returns the number of those of the sequence layer, and of what stands before it."""
+    before = 0
+    for filters, kernel_size, _ in stem_sizes(config.model):
+        before += (kernel_size * inputs + 1) * filters
+        inputs = filters
+    make = functools.partial(_layer, config)
+    return before + count_parameters(make, (None, None, inputs))
 
 
 def need(
@@ -136,6 +143,7 @@ def need(
         every_step: whether each time step has an output; else the last one has it.
     """
     layer = LAYERS[config.model.layer]
+    steps = stem.steps(stem.convolutions(stem_sizes(config.model)), steps)
     batch = Batch(config.data.batch_size, steps, last_only=not every_step)
     about = layer.activations(config.model, batch).about
     return memory.training(config, parameters(config, inputs, outputs), 0, about)

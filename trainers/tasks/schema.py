@@ -68,6 +68,7 @@ class Schedule:
     """The group `schedule`. It has no state: after each epoch it decides by all losses.
 
     Attributes:
+        resets: whether the plateau rule counts `patience` epochs anew after each plateau.
         stop_after: the run ends after so many epochs without a better validation loss. The rate
             then follows this group with `training.steps` too: a cosine needs a known end.
         stop_at: the run ends after an epoch in which this share of the validation answers is right,
@@ -76,6 +77,7 @@ class Schedule:
 
     factor: Annotated[float, changing(SHARE)]
     patience: Annotated[int | None, changing(or_none(COUNT))] = None
+    resets: Annotated[bool, changing(SWITCH)] = False
     minimum: Annotated[float, changing(FROM_ZERO)] = 0.0
     epochs: Annotated[tuple[int, ...], changing(EPOCHS)]
     # The averages are variables of the optimizer.
@@ -91,6 +93,9 @@ class Training:
 
     Attributes:
         epochs: passes over the data. With `steps`: equal parts of the run, each with a validation.
+        epoch_steps: the least training steps of an epoch, which reads the data several times where
+            one pass has fewer: so few series are validated after enough steps. With `steps`
+            nothing depends on it.
         steps: the training steps of the run, over which the learning rate falls along a cosine
             unless `schedule.stop_after` may end it before; 0: as many as `epochs` have, with the
             rates of `schedule`.
@@ -103,6 +108,7 @@ class Training:
     log_every_steps: Annotated[int, changing(COUNT)] = 20
     checkpoint_every_steps: Annotated[int, changing(COUNT)] = 200
     steps: Annotated[int, integer(0)] = 0
+    epoch_steps: Annotated[int, integer(0)] = 0
     jit_compile: Annotated[bool, SWITCH] = False
     depths: Annotated[tuple[int, ...], DEPTHS] = ()
 
@@ -121,6 +127,15 @@ class Initializer:
 
     class_name: Annotated[str, one_of("RandomUniform")] = "RandomUniform"
     config: Range = Range()
+
+
+@dataclasses.dataclass(frozen=True)
+class Stem:
+    """Strided causal convolutions before the layer, with as many values in each field; (): none."""
+
+    filters: Annotated[tuple[int, ...], DEPTHS] = ()
+    kernel_size: Annotated[tuple[int, ...], DEPTHS] = ()
+    strides: Annotated[tuple[int, ...], DEPTHS] = ()
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -156,6 +171,7 @@ class Model(trellis.Fields, recurrent.Fields, blocks.Fields, heads.Fields):
     temporal_weight: Annotated[float, FROM_ZERO] = 0.0
     untrained_input_id: Annotated[int | None, or_none(TOKEN)] = None
     embeddings_initializer: Initializer = Initializer()
+    stem: Stem = Stem()
 
 
 # A run that goes on may change a field that training reads again at each step or epoch: the past

@@ -1,7 +1,7 @@
 """The experiment of `trainers.series`: evaluates its runs, too."""
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import keras
@@ -13,9 +13,9 @@ from trainers.data import co2
 from trainers.data.recordings import Facts, SeriesData
 from trainers.sequences import models as sequences
 from trainers.sequences.experiment import CONFUSION, draw_confusion
-from trainers.sequences.layer import LayerExperiment, sequence_layer
+from trainers.sequences.layer import LayerExperiment
 from trainers.tasks import registry
-from trainers.time_series import forecasting, models
+from trainers.time_series import forecasting, models, simpler
 from trainers.time_series.modeling import SeriesModeling
 from trainers.time_series.objectives import (
     OBJECTIVES,
@@ -112,7 +112,7 @@ class SeriesExperiment(LayerExperiment, ExamplesExperiment):
     def introduction(self, model: keras.Sequential) -> str:
         """Returns lines on the data and the model; warns if it cannot see a whole window."""
         data, facts = self._series, self._series.facts
-        reach = sequence_layer(model).receptive_field
+        reach = models.receptive_field(model)
         line = f"{data.summary}, {len(facts.channels)} channels"
         if reach is not None:
             line += f"; receptive field {reach:,} steps"
@@ -127,9 +127,11 @@ class SeriesExperiment(LayerExperiment, ExamplesExperiment):
     def score_split(self, task: Any, split: str, check: Check) -> Score:
         """Returns the score of a split; a forecast's, beside those of simpler models."""
         score = super().score_split(task, split, check)
-        if self._series.levels is None:
-            return score
-        return self._beside_simpler(split, score)
+        if self._series.levels is not None:
+            return self._beside_simpler(split, score)
+        if self._has_simpler:
+            return self._beside_answers(split, score)
+        return score
 
     def describe(self, split: str, score: Score) -> str:
         """Returns one line: the score of a split, the measure first."""
@@ -160,12 +162,63 @@ class SeriesExperiment(LayerExperiment, ExamplesExperiment):
         return {PROTOCOL: numbers}
 
     def complete(self, scores: Scores, task: Any, check: Check) -> Scores:
-        """Draws the confusion matrix of the test recordings."""
+        """Tells where simpler models are better; draws the confusion of test recordings."""
+        for split, numbers in scores.values.items():
+            lines = self._behind(split, numbers[PROTOCOL])
+            scores = scores._replace(beside=(*scores.beside, *lines))
         matrix = scores.values.get("test", {}).get(PROTOCOL, {}).get("confusion")
         if matrix is None:
             return scores
         picture = draw_confusion(np.array(matrix), self._series.classes)
         return scores._replace(pictures={CONFUSION: picture})
+
+    def details(self, split: str, score: Score) -> list[str]:
+        """Returns a line on each simpler model that is better."""
+        return [f"  {line}" for line in self._behind(split, score.values)]
+
+    def _beside_answers(self, split: str, score: Score) -> Score:
+        """Returns a score with those of simpler models that read the same windows."""
+        targets, values = getattr(self._series, split).targets, dict(score.values)
+        for name, predicted in simpler.answers(self._series, split).items():
+            if self._series.classes:
+                values[f"{name}_accuracy"] = 100 * float(np.mean(predicted == targets))
+            else:
+                values[name] = self._error(split, predicted)
+        return score._replace(values=values)
+
+    def _error(self, split: str, predicted: np.ndarray) -> float:
+        """Returns the root mean square error of numbers, one for each window."""
+        objective = Numbers(self._config, self._series)
+        score = objective.score(split, lambda windows: predicted, lambda series: [])
+        return score.values["rmse"]
+
+    @property
+    def _has_simpler(self) -> bool:
+        """Whether simpler models, of one answer for a window, are scored beside."""
+        one_answer = not self._series.facts.every_step
+        return one_answer and self._series.levels is None
+
+    def _behind(self, split: str, values: Mapping[str, Any]) -> list[str]:
+        """Returns a line if a simpler model is better than the network."""
+        if not self._has_simpler:
+            return []
+        measure = self._task.measure
+        own = values[measure.name]
+        ending = "_accuracy" if self._series.classes else ""
+        others = {
+            name: values[name + ending]
+            for name in simpler.NAMES
+            if name + ending in values
+        }
+        sign = 1 if measure.higher_is_better else -1
+        better = [name for name, value in others.items() if sign * (value - own) > 0]
+        if not better:
+            return []
+        best = max(better, key=lambda name: sign * others[name])
+        return [
+            f"{split}: the network is behind {', '.join(better)}: {measure.text(own)} against "
+            f"{measure.text(others[best])}"
+        ]
 
     @property
     def data(self) -> SeriesData:

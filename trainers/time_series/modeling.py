@@ -11,6 +11,7 @@ from trainers.data.recordings import SeriesData
 from trainers.sequences.layer import TrainedLayer
 from trainers.time_series import models
 from trainers.time_series.objectives import Objective, Score
+from trainers.training.batches import Batches
 from trainers.training.experiment import ShuffledExamples
 
 
@@ -37,6 +38,26 @@ class SeriesModeling(TrainedLayer, ShuffledExamples):
         size = config.evaluation.batch_size
         self._runner = models.Runner(model, data.facts, size)
 
+    def dataset(self, first_step: int) -> Batches:
+        """Returns the batches (windows, targets), of which steps are left out by `data.crop`."""
+        batches: Any = super().dataset(first_step)
+        if not (crop := self._crop):
+            return batches
+        seed = self._config.seed
+
+        def cropped(step: tf.Tensor, batch: tuple) -> tuple:
+            windows, targets = batch
+            shares = crop * tf.random.stateless_uniform(
+                [tf.shape(windows)[0], 1], [seed, tf.cast(step, tf.int32)]
+            )
+            return models.without_end(windows, shares), targets
+
+        return batches.enumerate(first_step).map(cropped)
+
+    @property
+    def _crop(self) -> float:
+        return self._config.data.get("crop", 0.0)
+
     def loss(
         self, batch: tuple, state: Any, **stage: Any
     ) -> tuple[tf.Tensor, tf.Tensor, Any, dict]:
@@ -48,7 +69,7 @@ class SeriesModeling(TrainedLayer, ShuffledExamples):
             **stage: nothing, as all levels train at once.
         """
         inputs, targets = batch
-        gaps = self._series.facts.gaps
+        gaps = self._series.facts.gaps or bool(self._crop)
         outputs = models.run_windows(self.model, inputs, gaps, training=True)
         losses, known, hits = self.objective.terms(inputs, targets, outputs)
         count = tf.reduce_sum(known)

@@ -10,9 +10,12 @@ import tensorflow as tf
 from ml_collections import ConfigDict
 
 from keras_trellis import TrellisClassifier
+from keras_trellis.models import stem
 from keras_trellis.types import Tensor
+from trainers.baselines.projected import Projected
 from trainers.data.recordings import Facts, by_length
 from trainers.models import layers
+from trainers.models.kinds import stem_sizes
 from trainers.sequences.layer import sequence_layer
 from trainers.sequences.models import units
 
@@ -21,7 +24,8 @@ def build(config: ConfigDict, facts: Facts) -> keras.Sequential:
     """Returns the model of a config, built: `[B, T, p]` to `[B, outputs]` or `[B, T, outputs]`.
 
     It has the scaling of the training recordings in it, before the layer and, for numbers, after
-    it. `config.model.embedding_units` puts a dense layer before the sequence layer.
+    it. A stem, and then the dense layer of `config.model.embedding_units`, stand before
+    the sequence layer.
 
     Raises:
         ValueError: an argument of the model is not valid.
@@ -37,6 +41,7 @@ def build(config: ConfigDict, facts: Facts) -> keras.Sequential:
         keras.layers.Normalization(
             mean=facts.mean, variance=variance, dtype="float32", name="scaling"
         ),
+        *stem.convolutions(stem_sizes(settings), settings.dtype),
     ]
     if (width := settings.embedding_units) is not None:
         dtype = settings.dtype
@@ -72,7 +77,12 @@ def run(
         return model(sequences, training=training)
     # A model would warn that it hands the mask on to nobody.
     before, layer, after = parts(model)
-    features = layer(_through(before, sequences), mask=mask, training=training)
+    scaled = _through([part for part in before if part.name == "scaling"], sequences)
+    features, mask = stem.read(convolutions(model), scaled, mask)
+    features = _through(
+        [part for part in before if part.name == "projection"], features
+    )
+    features = layer(features, mask=mask, training=training)
     for part in after:
         is_dropout = isinstance(part, keras.layers.Dropout)
         features = part(features, training=training) if is_dropout else part(features)
@@ -86,9 +96,29 @@ def parts(model: keras.Sequential) -> tuple[list[Any], Any, list[Any]]:
     return model.layers[:place], layer, model.layers[place + 1 :]
 
 
+def convolutions(model: keras.Sequential) -> list[keras.layers.Conv1D]:
+    """Returns the stem of a model."""
+    return [part for part in model.layers if isinstance(part, keras.layers.Conv1D)]
+
+
+def receptive_field(model: keras.Sequential) -> int | None:
+    """Returns how many steps an answer depends on; None: all."""
+    layer = sequence_layer(model)
+    return stem.receptive_field(convolutions(model), layer.receptive_field)
+
+
 def whole(sequences: Tensor) -> Tensor:
     """Returns the mask `[B, T]` of the steps that have all of their channels."""
     return tf.reduce_all(tf.math.is_finite(sequences), -1)
+
+
+def without_end(windows: Tensor, shares: Tensor) -> Tensor:
+    """Returns windows `[B, W, p]` with NaN at shares `[B, 1]` of their steps, the last ones."""
+    present = tf.cast(whole(windows), shares.dtype)
+    # The first step stays, and so do gaps and padding.
+    kept = tf.maximum(1.0, (1 - shares) * tf.reduce_sum(present, 1, keepdims=True))
+    stays = tf.cumsum(present, axis=1) <= tf.math.ceil(kept)
+    return tf.where(stays[..., None], windows, float("nan"))
 
 
 def run_windows(
@@ -204,18 +234,15 @@ def classifier(
         the classifier of scaled sequences, and what scales sequences `[B, T, p]`. That has numbers
         in place of variables, so that an export holds them.
     """
-    layer, dense = sequence_layer(model), model.get_layer("dense")
-    width = layer.input_units
-    made = TrellisClassifier(len(facts.classes), layer)
-    made.build((None, None, width))
-    made.dense.set_weights(dense.get_weights())
-    before = [part for part in model.layers if part.name == "projection"]
-    weights = [part.get_weights() for part in before]
-
-    def scaled(sequences: Tensor) -> Tensor:
-        sequences = scaled_steps(sequences, facts)
-        for kernel, bias in weights:
-            sequences = tf.tensordot(sequences, kernel, 1) + bias
-        return sequences
-
-    return made, scaled
+    layer, before = sequence_layer(model), convolutions(model)
+    sizes = [(part.filters, *part.kernel_size, *part.strides) for part in before]
+    projections = [part for part in model.layers if part.name == "projection"]
+    for projection in projections:
+        layer = Projected(layer, projection.units)
+    made = TrellisClassifier(len(facts.classes), layer, stem=sizes)
+    made.build((None, None, len(facts.channels)))
+    copies = [*made.convolutions, *(layer.dense for _ in projections), made.dense]
+    originals = [*before, *projections, model.get_layer("dense")]
+    for copy, original in zip(copies, originals, strict=True):
+        copy.set_weights(original.get_weights())
+    return made, functools.partial(scaled_steps, facts=facts)

@@ -196,7 +196,7 @@ def _fit_and_score(
         schedules.make_schedule(config),
         folder,
         epochs=training.epochs,
-        steps=training.steps,
+        steps=schedules.length(training, trainer.task.steps_per_epoch),
         log_every_steps=training.log_every_steps,
         checkpoint_every_steps=training.checkpoint_every_steps,
         signals=signals,

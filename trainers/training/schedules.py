@@ -15,15 +15,20 @@ Stage = Mapping[str, Any]
 """The arguments that the task's loss has in a part of the run, by name."""
 
 
-def passes(training: Any, steps_per_epoch: int) -> int:
-    """Returns how often a run reads its data, the last time perhaps in part.
+def length(training: Any, steps_per_pass: int) -> int:
+    """Returns the training steps of a run.
 
     Args:
         training: the config's group `training`.
-        steps_per_epoch: the training steps that read the data once.
+        steps_per_pass: the training steps that read the data once. An epoch has as many, or
+            `training.epoch_steps` if that is more.
     """
-    # Rounded up; a run without a number of steps has whole epochs.
-    return -(-training.steps // steps_per_epoch) or training.epochs
+    return training.steps or training.epochs * max(steps_per_pass, training.epoch_steps)
+
+
+def passes(training: Any, steps_per_pass: int) -> int:
+    """Returns how often a run reads its data, the last time perhaps in part; see `length`."""
+    return -(-length(training, steps_per_pass) // steps_per_pass)
 
 
 def stopped(result: Mapping[str, Any], stop_after: int | None) -> bool:
@@ -78,12 +83,15 @@ class Schedule:
     """Lowers the learning rate at given epochs and at plateaus.
 
     An epoch is a plateau if its validation loss is above the best of all earlier epochs except the
-    last `patience` (the rule of the authors' scripts). Nothing changes after averaging has started.
+    last `patience` (the rule of the authors' scripts: after the first plateau each epoch may be
+    one). With `resets` it is one after `patience` epochs in a row without a loss below the best
+    before them, counted anew after each plateau. Nothing changes after averaging has started.
 
     Attributes:
         factor: multiplies the learning rate.
         minimum: the learning rate falls no more at or below this value.
         patience: the number of epochs in the plateau rule; None switches the rule off.
+        resets: whether a plateau is one only after `patience` further epochs.
         epochs: the epochs, counted from 1, after which the learning rate falls whatever the loss.
         average: whether the first plateau starts averaging instead.
         average_after: the epoch after which averaging starts whatever the loss; None: no such.
@@ -96,6 +104,7 @@ class Schedule:
     factor: float = 0.25
     minimum: float = 0.0
     patience: int | None = None
+    resets: bool = False
     epochs: tuple[int, ...] = ()
     average: bool = False
     average_after: int | None = None
@@ -145,8 +154,20 @@ class Schedule:
     def _plateau(self, losses: Sequence[float]) -> bool:
         if self.patience is None:
             return False
+        if self.resets:
+            return self._waited(losses) == self.patience
         before, loss = losses[:-1], losses[-1]
         return len(before) > self.patience and loss > min(before[: -self.patience])
+
+    def _waited(self, losses: Sequence[float]) -> int:
+        """Returns the epochs since the last best loss, or since the plateau after it."""
+        best, waited = math.inf, 0
+        for loss in losses:
+            if waited == self.patience:
+                waited = 0
+            waited = 0 if loss < best else waited + 1
+            best = min(best, loss)
+        return waited
 
 
 def make_schedule(config: Any) -> Schedule:

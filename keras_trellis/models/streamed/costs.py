@@ -105,8 +105,10 @@ def multiply_adds(layer: Any) -> int:
     """
     if isinstance(layer, layers.Embedding):
         return 0
-    if isinstance(layer, (RecurrentLayer, TrellisClassifier)):
+    if isinstance(layer, RecurrentLayer):
         return sum(map(multiply_adds, layer.layers))
+    if isinstance(layer, TrellisClassifier):  # its stem is calls of its own
+        return multiply_adds(layer.trellis) + multiply_adds(layer.dense)
     if isinstance(layer, TrellisLM):
         outputs = ops.zeros([1, 1, layer.trellis.output_units], layer.compute_dtype)
         head = backend.multiply_adds(layer.logits, outputs)

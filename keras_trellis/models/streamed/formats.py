@@ -9,17 +9,20 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import keras
+import numpy as np
 import tensorflow as tf
 
 from keras_trellis import arguments
 from keras_trellis.backend.tensorflow import onnx_model
 from keras_trellis.formats import rings
-from keras_trellis.models.streamed import running
+from keras_trellis.models.streamed import c_source, running
 from keras_trellis.models.streamed.costs import iterates
 from keras_trellis.models.streamed.plan import Plan
 
 _SIGNATURE = "serving_default"
 _KEEPERS = ("graph", "host")
+_RECORDED = 64
+"""How many chunks the recording beside a C form has."""
 
 
 def write(
@@ -37,11 +40,15 @@ def write(
         raise arguments.refusal("format", form, f"one of {[*WRITERS]}")
     if cache not in _KEEPERS:
         raise arguments.refusal("cache", cache, f"one of {[*_KEEPERS]}")
+    if form == "c":
+        if batch_size not in (None, 1):
+            raise arguments.refusal("batch_size", batch_size, "1 in format='c'")
+        cache = "host"  # the rings are part of what is written
     path = os.fspath(path)
     if form != "tf_saved_model":  # the other formats, or their runtimes, lack loops
         plan = plan.stepwise()
     chunk = Chunk(streamed, plan, steps, keeps_past=cache == "host")
-    table = chunk.table
+    table = None if form == "c" else chunk.table
     files = [path] if table is None else [path, rings.table_path(path)]
     for file in files:
         if tf.io.gfile.exists(file):
@@ -77,7 +84,7 @@ class Chunk:
     ) -> None:
         self.streamed = streamed
         self.plan = plan
-        self._steps = steps
+        self.steps = steps
         self.table = running.line_table(plan, steps) if keeps_past else None
         self.past: dict[str, tuple[Sequence[int], str]] = {}
         if self.table is None:
@@ -91,7 +98,7 @@ class Chunk:
     def specs(self, batch_size: int | None) -> list[tf.TensorSpec]:
         """Returns its inputs: the chunk, then the past."""
         inputs = [
-            ([self._steps, *tensor.shape[2:]], tensor.dtype)
+            ([self.steps, *tensor.shape[2:]], tensor.dtype)
             for tensor in self.streamed.model.inputs
         ]
         known = dict(zip(self.streamed.input_names, inputs, strict=True)) | self.past
@@ -163,25 +170,71 @@ def _write_litert(chunk: Chunk, batch_size: int | None, path: str) -> None:
         file.write(content)
 
 
-def _write_onnx(chunk: Chunk, batch_size: int | None, path: str) -> None:
+def _onnx(form: str, chunk: Chunk, batch_size: int | None) -> Any:
+    """Returns the pass as an ONNX model."""
     try:
         importlib.import_module("tf2onnx")
     except ImportError as error:
-        raise ImportError("format='onnx' needs the package tf2onnx") from error
-    _check_precision("onnx", chunk)
+        raise ImportError(f"format={form!r} needs the package tf2onnx") from error
+    _check_precision(form, chunk)
     for node in chunk.plan.nodes:
         if iterates(node.rule.layer):
             raise ValueError(
-                f"format='onnx' cannot hold {node.path!r}: ONNX Runtime refuses the iteration of "
+                f"format={form!r} cannot hold {node.path!r}: ONNX Runtime refuses the iteration of "
                 "an EquilibriumTrellisLayer. Write format='litert' or 'tf_saved_model'."
             )
     function = chunk.function(batch_size)
     try:
-        model = onnx_model(function.python_function, chunk.specs(batch_size))
+        return onnx_model(function.python_function, chunk.specs(batch_size))
     except Exception as error:
-        raise _no_conversion("onnx", chunk, error) from error
+        raise _no_conversion(form, chunk, error) from error
+
+
+def _write_onnx(chunk: Chunk, batch_size: int | None, path: str) -> None:
+    model = _onnx("onnx", chunk, batch_size)
     with tf.io.gfile.GFile(path, "wb") as file:
         file.write(model.SerializeToString())
+
+
+def _write_c(chunk: Chunk, batch_size: int | None, path: str) -> None:
+    model = _onnx("c", chunk, 1)
+    table = running.line_table(chunk.plan, chunk.steps)
+    try:
+        files = c_source.sources(
+            model.graph,
+            table,
+            chunk.streamed.input_names,
+            chunk.streamed.output_names,
+            c_source.identifier(os.path.basename(os.path.normpath(path))),
+        )
+    except c_source.UnknownOperationError as error:
+        raise _no_conversion("c", chunk, error) from error
+    files |= _recording(chunk)
+    tf.io.gfile.makedirs(path)
+    for name, content in files.items():
+        with tf.io.gfile.GFile(os.path.join(path, name), "w") as file:
+            file.write(content)
+
+
+def _recording(chunk: Chunk) -> dict[str, str]:
+    """Returns numbers to stream, and what the model answers to them, a line for each chunk."""
+    random = np.random.default_rng(0)
+    given, answers = [], []
+    cache = chunk.streamed.get_initial_cache(1)
+    for _ in range(_RECORDED):
+        inputs = [
+            random.normal(size=[1, chunk.steps, *tensor.shape[2:]]).astype("float32")
+            for tensor in chunk.streamed.model.inputs
+        ]
+        outputs, cache = chunk.plan.run(inputs, [None] * len(inputs), cache, 1)
+        given.append(_csv(inputs))
+        answers.append(_csv(outputs))
+    return {"recording.csv": "".join(given), "expected.csv": "".join(answers)}
+
+
+def _csv(tensors: Sequence[Any]) -> str:
+    numbers = np.concatenate([np.asarray(tensor).reshape(-1) for tensor in tensors])
+    return ",".join(f"{number:.9g}" for number in numbers) + "\n"
 
 
 def _no_conversion(form: str, chunk: Chunk, error: Exception) -> ValueError:
@@ -199,5 +252,6 @@ WRITERS: dict[str, Callable[[Chunk, int | None, str], None]] = {
     "tf_saved_model": _write_saved_model,
     "litert": _write_litert,
     "onnx": _write_onnx,
+    "c": _write_c,
 }
 """What writes each format."""

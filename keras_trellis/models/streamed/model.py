@@ -201,9 +201,10 @@ class StreamedModel:
         `get_initial_cache`: zeros, but for recurrent cells of your own that begin otherwise.
 
         Args:
-            path: a folder for a SavedModel, else a file. It must not be there yet.
-            format: "tf_saved_model"; "litert", which has LiteRT's own operations alone; or "onnx",
-                which needs the package tf2onnx.
+            path: a folder for a SavedModel and for C, else a file. It must not be there yet.
+            format: "tf_saved_model"; "litert", which has LiteRT's own operations alone; "onnx",
+                which needs the package tf2onnx; or "c", C99 source that allocates nothing, keeps
+                the past of one row itself, and needs tf2onnx to be written.
             steps: n, the time steps of a chunk; `stride` by default.
             batch_size: B; None for any, or for 1 in LiteRT.
             cache: who keeps the past. "graph": the cache goes in and comes out, whole. "host": what

@@ -17,7 +17,7 @@ from keras import ops
 
 from keras_trellis.core.caches import Layout, named
 from keras_trellis.core.lines import Line
-from keras_trellis.models.streamed import rules
+from keras_trellis.models.streamed import rules, windows
 from keras_trellis.models.streamed.calls import Call, Graph, graph, is_graph
 from keras_trellis.models.streamed.rule import NotStreamableError, Rule, Signal, signals
 from keras_trellis.types import Number, Tensor
@@ -270,17 +270,45 @@ class _Planner:
         if is_graph(call.layer):
             inputs = _read(call.layer, args, kwargs)
             return self.run(graph(call.layer), inputs, path)
+        for convolution in getattr(call.layer, "convolutions", ()):  # of a classifier
+            args = tuple(self._stem(convolution, args, kwargs, path))
         rule = rules.rule(call.layer, args, kwargs)
+        shapes = [tensor.shape for tensor in call.outputs]
+        return self._node(rule, args, kwargs, shapes, path)
+
+    def _stem(
+        self,
+        convolution: keras.layers.Conv1D,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        path: tuple[str, ...],
+    ) -> list[Signal]:
+        """Plans a convolution before the layer of a classifier; returns its output."""
+        inputs = args[0]
+        rule = windows.stem(convolution, inputs)
+        shape = convolution.compute_output_shape(inputs.shape)
+        masks = {key: kwargs[key] for key in kwargs if key == "mask"}
+        return self._node(rule, (inputs,), masks, [shape], (*path, convolution.name))
+
+    def _node(
+        self,
+        rule: Rule,
+        args: Any,
+        kwargs: dict[str, Any],
+        shapes: Sequence[Sequence[int | None]],
+        path: tuple[str, ...],
+    ) -> list[Signal]:
+        """Adds a call by its rule; returns its outputs, which have these shapes."""
         # One is enough: `rules.rule` refuses tensors of different strides.
         first, *_ = signals((args, kwargs))
-        count = len(call.outputs)
+        count = len(shapes)
         strides: list[int | None] = [None] * count
         # What reads an answer returns answers.
         if first.stride is not None:
             strides = rule.output_strides(first.stride, count)
         outputs = [
-            self.signal(tensor.shape, stride, rule.lead)
-            for tensor, stride in zip(call.outputs, strides, strict=True)
+            self.signal(shape, stride, rule.lead)
+            for shape, stride in zip(shapes, strides, strict=True)
         ]
         cache = rule.get_initial_cache(1)
         cache = keras.tree.map_structure(_spec, cache)

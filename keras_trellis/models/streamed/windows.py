@@ -155,7 +155,9 @@ def _check_padding(layer: Any, inputs: Signal, size: int) -> None:
         )
 
 
-def convolution(layer: Any, inputs: Signal) -> Window:
+def convolution(
+    layer: Any, inputs: Signal, rule: Callable[..., Window] = Window
+) -> Window:
     """Returns the rule of a convolution."""
     (kernel_size,) = layer.kernel_size
     (dilation,) = layer.dilation_rate
@@ -166,7 +168,25 @@ def convolution(layer: Any, inputs: Signal) -> Window:
         return Window(layer, inputs, size, padding, layer)
     run = functools.partial(_convolve, layer, dilation=dilation)
     run_window = functools.partial(_convolve, layer, dilation=1)
-    return Window(layer, inputs, size, padding, run, run_window, dilation)
+    return rule(layer, inputs, size, padding, run, run_window, dilation)
+
+
+class Stem(Window):
+    """A convolution before the layer of a `TrellisClassifier`, which skips masked steps."""
+
+    def stream(self, cache: Any, mask: Any, inputs: Tensor) -> tuple[Tensor, Any]:
+        """Runs the windows that end in the chunk; a mask would change which steps they hold."""
+        if mask is not None:
+            raise ValueError(
+                "`mask` must be None for a classifier with a stem, whose windows reach over "
+                "chunks: leave masked steps out of the stream. Received: a mask of time steps"
+            )
+        return super().stream(cache, mask, inputs)
+
+
+def stem(layer: layers.Conv1D, inputs: Signal) -> Window:
+    """Returns the rule of a convolution before the layer of a classifier."""
+    return convolution(layer, inputs, Stem)
 
 
 def _convolve(layer: layers.Conv1D, padded: Tensor, dilation: int) -> Tensor:

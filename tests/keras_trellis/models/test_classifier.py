@@ -6,7 +6,7 @@ import pytest
 import tensorflow as tf
 from numpy.testing import assert_allclose
 
-from keras_trellis import TrellisClassifier, TrellisLayer
+from keras_trellis import StreamedModel, TrellisClassifier, TrellisLayer
 from tests import numpy_reference
 from tests.refusals import refuses
 
@@ -17,7 +17,7 @@ ORDER = (3, 1, 7, 0, 2, 6, 5, 4)
 def make(**arguments):
     """A classifier in float64 whose variables are random."""
     of_model = {"dtype": "float64"}
-    for name in ("dropout", "dtype", "output_dropout", "permutation", "seed"):
+    for name in ("dropout", "dtype", "output_dropout", "permutation", "stem", "seed"):
         if name in arguments:
             of_model[name] = arguments.pop(name)
     arguments = dict(depth=3, dilation_rate=(1, 2, 4), output_units=CLASSES) | arguments
@@ -87,6 +87,65 @@ def test_masked_steps_are_nothing(permutation):
     for row, logits in enumerate(np.asarray(model(spoiled, mask=mask))):
         valid = [step for step in order if mask[row, step]]
         assert_allclose(logits, plain(x[row : row + 1, valid])[0], rtol=1e-12)
+
+
+STEM = [(5, 4, 2), (7, 3, 2)]
+
+
+@pytest.mark.parametrize("permutation", [None, ORDER])
+def test_a_stem_is_convolutions_before_the_layer(permutation):
+    model, x = make(stem=STEM, permutation=permutation), draw()
+    features = x[:, permutation] if permutation else x
+    for part in model.convolutions:
+        padded = np.pad(features, [(0, 0), (part.kernel_size[0] - 1, 0), (0, 0)])
+        taps = np.lib.stride_tricks.sliding_window_view(padded, part.kernel_size[0], 1)
+        taps = taps[:, :: part.strides[0]]  # [B, T', C, K]
+        kernel, bias = np.asarray(part.kernel), np.asarray(part.bias)
+        features = np.maximum(np.einsum("btck,kco->bto", taps, kernel) + bias, 0)
+    expected = model.dense(model.trellis(features))
+    np.testing.assert_allclose(model(x), expected, rtol=1e-12)
+    assert features.shape == (3, 2, 7)
+    assert model.receptive_field == 4 + 2 * (3 - 1) + 2 * 2 * (8 - 1)
+
+
+def test_masked_steps_are_nothing_to_a_stem():
+    model, x = make(stem=STEM), draw()
+    mask = np.random.default_rng(2).random((3, STEPS)) < 0.6
+    spoiled = np.where(mask[..., None], x, np.nan)
+    for row, logits in enumerate(np.asarray(model(spoiled, mask=mask))):
+        alone = model(x[row : row + 1, mask[row]])[0]
+        np.testing.assert_allclose(logits, alone, rtol=1e-12)
+
+
+def test_a_stem_streams_and_is_saved(tmp_path):
+    model, x = make(stem=STEM), draw(steps=12)
+    inputs = keras.Input((None, CHANNELS), dtype="float64")
+    streamed = StreamedModel(keras.Model(inputs, model(inputs)))
+    assert streamed.stride == 4
+    cache, running = streamed.get_initial_cache(3), streamed.start(3)
+    for start in (0, 4, 8):
+        chunk = x[:, start : start + 4]
+        logits, cache = streamed.stream(chunk, cache)
+        expected = model(x[:, : start + 4])
+        np.testing.assert_allclose(logits, expected, rtol=1e-12)
+        np.testing.assert_allclose(running.advance(chunk), expected, rtol=1e-12)
+    with pytest.raises(ValueError, match="`mask` must be None for a classifier with a"):
+        streamed.stream(x[:, :4], cache, np.ones((3, 4), bool))
+    model.save(tmp_path / "model.keras")
+    loaded = keras.models.load_model(tmp_path / "model.keras")
+    np.testing.assert_array_equal(loaded(x), model(x))
+
+
+@pytest.mark.parametrize(
+    "stem, message",
+    [
+        ([(5, 4)], r"`stem` must have \(filters, kernel_size, strides\) of each"),
+        ([(5, 4, 0)], "`strides` must be a positive integer"),
+    ],
+)
+def test_a_stem_that_is_none_is_refused(stem, message):
+    with pytest.raises(ValueError, match=message):
+        make(stem=stem)
 
 
 def test_without_a_loss_it_trains_cross_entropy_and_its_penalties():

@@ -26,7 +26,7 @@ CONFIG = ml_collections.ConfigDict(
         task="seq_mnist",
         seed=1,
         data=dict(batch_size=4),
-        training=dict(epochs=2, steps=0, depths=()),
+        training=dict(epochs=2, steps=0, epoch_steps=0, depths=()),
         evaluation=dict(batch_size=2),
     )
 )

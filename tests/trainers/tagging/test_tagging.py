@@ -108,6 +108,7 @@ def test_it_is_csv_with_an_answer_for_each_step():
         configs.load(task, "small").to_dict() for task in ("tagging", "csv")
     )
     assert tables["data"].pop("answer") == "series"
+    assert tables["data"].pop("crop") == 0.5  # of answers for whole series
     assert {**tagging, "task": "csv"} == tables
     assert NO_CLASS < 0 and "f1" in Tags.shares
 

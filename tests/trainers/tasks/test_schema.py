@@ -58,6 +58,10 @@ NO_CYCLE = st.just(()) | BAD_NUMBERS | st.tuples(HUGE) | st.integers() | NO_NUMB
 FALLING = st.sampled_from([(1, 1), (3, 2), (1, 5, 4)])
 NO_NAME = NO_TEXT | st.sampled_from(["", "none", "Adam", "sgd ", "adam\n"])
 
+NO_SIZES = (
+    BAD_NUMBERS | st.tuples(HUGE) | st.tuples(st.just(0)) | st.integers() | NO_NUMBER
+)
+
 # Fields that take the same.
 NAMES = """
     task corpus.form corpus.order data.history data.lengths data.tokens model.layer
@@ -71,7 +75,8 @@ TEXTS = """
 SWITCHES = """
     corpus.unknown evaluation.test model.inject_groups model.weight_normalization
     model.unit_forget_bias model.tensorized.memory_convolution
-    model.tensorized.channel_normalization schedule.average training.jit_compile
+    model.tensorized.channel_normalization schedule.average schedule.resets
+    training.jit_compile
 """.split()
 COUNTS = """
     data.batch_size data.window data.steps data.train data.test evaluation.batch_size
@@ -92,7 +97,10 @@ FROM_ZERO = """
 RATES = """
     model.embedding_dropout model.dropout model.recurrent_dropout model.weight_dropout
     model.output_dropout model.mixture.latent_dropout model.mixture.epsilon
-    data.tolerance training.label_smoothing
+    data.crop data.tolerance training.label_smoothing
+""".split()
+SIZES = """
+    model.stem.filters model.stem.kernel_size model.stem.strides training.depths
 """.split()
 # For each field what it does not take.
 BAD = {
@@ -103,6 +111,7 @@ BAD = {
     **dict.fromkeys(COUNTS_OR_NONE, NO_COUNT_NOR_NONE),
     **dict.fromkeys(FROM_ZERO, NOT_FROM_ZERO),
     **dict.fromkeys(RATES, NO_RATE),
+    **dict.fromkeys(SIZES, NO_SIZES),
     "seed": st.integers(max_value=-1) | st.integers(min_value=2**32) | NO_INTEGER,
     "data.vocabulary_size": st.integers(max_value=255) | NO_COUNT_NOR_NONE,
     "data.digits": st.integers(min_value=19) | NO_COUNT,
@@ -127,13 +136,9 @@ BAD = {
     | st.integers()
     | NO_NUMBER,
     "schedule.stop_at": st.sampled_from([0, -0.5, 1.5, True, "1", float("nan")]),
-    "training.depths": BAD_NUMBERS
-    | st.tuples(HUGE)
-    | st.tuples(st.just(0))
-    | st.integers()
-    | NO_NUMBER,
     "data.horizon": st.integers(max_value=-1) | HUGE | NO_INTEGER,
     "data.validation": st.integers(max_value=-1) | HUGE | NO_INTEGER,
+    "training.epoch_steps": st.integers(max_value=-1) | HUGE | NO_INTEGER,
     "training.steps": st.integers(max_value=-1) | HUGE | NO_INTEGER,
     "model.embeddings_initializer.config.minval": INFINITE | NO_NUMBER,
     "model.embeddings_initializer.config.maxval": INFINITE | NO_NUMBER,

@@ -26,12 +26,14 @@ def facts(every_step, classes=("x", "y", "z")):
 
 
 @functools.cache
-def built(layer, every_step, classes=("x", "y", "z")):
+def built(layer, every_step, classes=("x", "y", "z"), stem=False):
     config = configs.load("csv", "small")
     config.model.update(units=6, output_units=6, depth=2, dilation_rate=(1, 3))
     config.model.update(kernel_size=3, layer=layer, output_dropout=0.2)
     if layer == "sru":
         config.model.embedding_units = 6
+    if stem:
+        config.model.stem.update(filters=(6, 5), kernel_size=(3, 2), strides=(2, 1))
     model = models.build(config, facts(every_step, classes))
     count = sum(int(np.prod(v.shape)) for v in model.trainable_variables)
     assert sequences.parameters(config, 2, len(classes) or 2) == count
@@ -69,8 +71,9 @@ def test_a_stream_is_one_pass_without_the_gaps(layer, lengths, seed):
         assert_allclose(outputs[there], expected[there], atol=1e-5)
 
 
-def test_padding_and_gaps_reach_no_answer_and_no_gradient():
-    model, runner = built("trellis", False)
+@pytest.mark.parametrize("stem", [False, True])
+def test_padding_and_gaps_reach_no_answer_and_no_gradient(stem):
+    model, runner = built("trellis", False, stem=stem)
     short = recording(5, 0)
     padded = np.full((2, 8, 2), np.nan, "float32")
     padded[0, :5] = padded[1, 3:] = short
@@ -83,6 +86,14 @@ def test_padding_and_gaps_reach_no_answer_and_no_gradient():
     assert all(np.isfinite(gradient).all() for gradient in gradients)
 
 
+def test_the_end_of_a_window_is_left_out():
+    windows = np.stack([recording(8, seed) for seed in range(2)])
+    windows[1, 5:] = np.nan  # padding
+    cut = models.without_end(tf.constant(windows), tf.constant([[0.5], [0.35]])).numpy()
+    assert np.isfinite(cut).all(-1).sum(1).tolist() == [4, 4]
+    np.testing.assert_array_equal(cut[:, :4], windows[:, :4])
+
+
 def test_numbers_come_in_their_own_unit():
     model, _ = built("trellis", True, ())
     dense, units = model.get_layer("dense"), model.get_layer("units")
@@ -93,9 +104,10 @@ def test_numbers_come_in_their_own_unit():
     assert units.get_config()["scale"] == 2.0
 
 
+@pytest.mark.parametrize("stem", [False, True])
 @pytest.mark.parametrize("layer", ["trellis", "sru"])
-def test_a_classifier_of_scaled_sequences_is_the_model(layer):
-    model, _ = built(layer, False)
+def test_a_classifier_of_scaled_sequences_is_the_model(layer, stem):
+    model, _ = built(layer, False, stem=stem)
     sequences = np.stack([recording(8, seed) for seed in range(3)])
     classifier, scaled = models.classifier(model, facts(False))
     assert_allclose(classifier(scaled(sequences)), model(sequences), atol=1e-5)

@@ -12,7 +12,8 @@ from trainers.data import watch
 from trainers.data.sequences import SPLITS
 from trainers.tasks import config as configs
 from trainers.tasks import registry
-from trainers.time_series import tasks
+from trainers.time_series import simpler, tasks
+from trainers.training import schedules
 
 
 @pytest.fixture
@@ -148,3 +149,58 @@ def test_numbers_of_steps_split_by_time(tmp_path):
 
 def test_names_of_the_config():
     assert tasks.names(" ax, ay ,az,") == ("ax", "ay", "az")
+
+
+def test_a_stem_needs_one_answer_for_a_series_and_whole_convolutions():
+    stem = {"filters": (4,), "kernel_size": (4,), "strides": (2,)}
+    by_step = {"answer": "step", "crop": 0.0}
+    for task, data in (("anomaly", {}), ("forecast", {}), ("csv", by_step)):
+        config = configs.load(task)
+        config.model.stem.update(stem)
+        config.data.update(data)
+        with pytest.raises(ValueError, match=r"stem.strides` must be \(\) where each"):
+            configs.check(config.to_dict())
+    config = configs.load("csv", "stem")
+    config.model.stem.strides = (2, 2)
+    with pytest.raises(ValueError, match="strides` must be as many numbers as"):
+        configs.check(config.to_dict())
+
+
+def few(folder, per_class=8, steps=90):
+    """Writes series of three classes whose pulses are 5, 7 or 9 rows apart, at any phase."""
+    generator = np.random.default_rng(0)
+    lines = ["id,a,kind"]
+    for number in range(3 * per_class):
+        period = 5 + 2 * (number % 3)
+        pulses = (np.arange(steps) + generator.integers(period)) % period == 0
+        values = pulses + generator.normal(0, 0.2, steps)
+        lines += [f"s{number},{value:.4f},period {period}" for value in values]
+    (folder / "series.csv").write_text("\n".join(lines))
+    return tables(folder, channels="a", time="")
+
+
+def test_simpler_models_answer_beside_the_network(tmp_path):
+    data = few(tmp_path)
+    targets = data.test.targets
+    found = simpler.answers(data, "test")
+    assert [*found] == ["majority", "neighbour", "ridge"]
+    assert len({*found["majority"]}) == 1
+    assert np.mean(found["ridge"] == targets) == 1.0  # of correlations
+
+
+def test_warped_series_are_near():
+    pulse = np.zeros((2, 20, 1))
+    pulse[0, 8], pulse[1, 9] = 1.0, 1.0
+    other = np.zeros((1, 20, 1))
+    np.testing.assert_allclose(simpler.distances(pulse, pulse), np.zeros((2, 2)))
+    np.testing.assert_allclose(simpler.distances(pulse, other), [[1.0], [1.0]])
+
+
+def test_few_series_are_validated_after_enough_steps(tmp_path):
+    """An epoch of two steps ended runs before they had learned anything."""
+    data, config = few(tmp_path), configs.load("csv", "small")
+    a_pass = -(-data.count // config.data.batch_size)
+    assert a_pass == 1
+    assert schedules.length(config.training, a_pass) >= 50 * config.training.epochs
+    rule = schedules.make_schedule(config)
+    assert rule.resets and rule.patience == 3

@@ -1,5 +1,7 @@
 """When the learning rate falls, by the rule of the authors' scripts."""
 
+from types import SimpleNamespace
+
 from trainers import optimizers
 from trainers.training import schedules
 
@@ -20,6 +22,24 @@ def test_a_plateau_is_a_loss_above_the_best_before_the_last_patience_epochs():
     assert rates(schedules.Schedule(patience=1), losses) == [16, 16, 16, 4, 1, 1, 1]
     assert rates(schedules.Schedule(patience=2), losses) == [16, 16, 16, 16, 4, 4, 4]
     assert rates(schedules.Schedule(), losses) == [16.0] * 7
+
+
+def test_a_plateau_may_be_counted_anew():
+    """The authors' rule lowers it in a row, here two epochs after the best instead of three."""
+    losses = [1.1, 1.15, 1.0, 1.2, 1.2, 1.2, 1.2, 1.2, 1.2]
+    authors = schedules.Schedule(0.5, patience=3)
+    assert rates(authors, losses) == [16, 16, 16, 16, 8, 4, 2, 1, 0.5]
+    resets = schedules.Schedule(0.5, patience=3, resets=True)
+    assert rates(resets, losses) == [16, 16, 16, 16, 16, 8, 8, 8, 4]
+    assert rates(resets, [*losses[:6], 0.9, 1.0, 1.0]) == [16] * 5 + [8] * 4
+
+
+def test_an_epoch_has_a_least_number_of_steps():
+    training = SimpleNamespace(steps=0, epochs=10, epoch_steps=50)
+    assert schedules.length(training, 2) == 500 and schedules.passes(training, 2) == 250
+    assert schedules.length(training, 80) == 800
+    training.steps = 30
+    assert schedules.length(training, 8) == 30 and schedules.passes(training, 8) == 4
 
 
 def test_the_learning_rate_stays_at_the_minimum():

@@ -14,8 +14,9 @@ from trainers.data.sequences import SequenceData
 from trainers.kinds import search
 from trainers.kinds.measures import Measure
 from trainers.kinds.search import Space
-from trainers.kinds.task import EXPORT, REPORT, SCORE, Published, Task
+from trainers.kinds.task import EXPORT, REPORT, SCORE, TEXT_FIELDS, Published, Task
 from trainers.models.fields import A_CALL, RATE, Field, Rule, Values, integer
+from trainers.models.kinds import stem_rules
 
 ACCURACY = Measure("accuracy", 2, "images", higher_is_better=True, unit=" %")
 _FIELDS: dict[str, Field] = {
@@ -48,6 +49,7 @@ class ImageTask(Task):
     takes_workers = True
     reproduction = "trainers.papers.examples"
     kind_fields = _FIELDS
+    unread_fields = TEXT_FIELDS
     model_fields = ("dropout",)
     next_commands = (SCORE, EXPORT, REPORT)
 
@@ -60,7 +62,8 @@ class ImageTask(Task):
     )
 
     def rules(self, values: Values) -> Iterator[Rule]:
-        """Yields what a run refuses that has no validation images."""
+        """Yields what a run refuses of its stem, and one that has no validation images."""
+        yield from stem_rules(values)
         without = values["data.validation"] == 0
         reason = "with config.data.validation=0, which leaves no validation loss"
         for name, off in _BY_LOSS.items():
@@ -119,7 +122,11 @@ PERMUTED_MNIST = dataclasses.replace(
     SEQ_MNIST,
     name="permuted_mnist",
     permuted=True,
-    presets={**SEQ_MNIST.presets, "medium": seq_mnist.permuted_medium},
+    presets={
+        **SEQ_MNIST.presets,
+        "medium": seq_mnist.permuted_medium,
+        "stem": seq_mnist.permuted_stem,
+    },
     data="MNIST, handwritten digits, pixel by pixel in an order drawn once",
     published=(Published("as published", 8e6, 98.13),),
     quoted=_quoted(1),

@@ -14,7 +14,7 @@ from trainers.data.plain import Parts
 from trainers.kinds import search as spaces
 from trainers.kinds.measures import PIECES, WORDS, TokenMeasure
 from trainers.kinds.search import Space
-from trainers.kinds.task import EXPORT, Task
+from trainers.kinds.task import EXPORT, STEM, Task
 from trainers.models.fields import (
     COUNT,
     Field,
@@ -110,7 +110,7 @@ class LanguageTask(Task):
     takes_workers = True
     reproduction = "trainers.papers.texts"
     kind_fields = _FIELDS
-    unread_fields = ()
+    unread_fields = (STEM,)
     next_commands = (
         ("write; --prompt=TEXT begins the text", "trainers.generate {workdir}"),
         EXPORT,

@@ -15,8 +15,9 @@ from trainers.data.sequences import SPLITS, SequenceData
 from trainers.kinds import search as spaces
 from trainers.kinds.measures import Measure
 from trainers.kinds.search import Space
-from trainers.kinds.task import TEXT_FIELDS, Task
+from trainers.kinds.task import STEM, TEXT_FIELDS, Task
 from trainers.models.fields import A_CALL, COUNT, Field, Rule, Values, integer
+from trainers.training import schedules
 
 SYMBOLS = Measure("accuracy", 2, "symbols", higher_is_better=True, unit=" %")
 CROSS_ENTROPY = Measure("cross_entropy", 6, "symbols")
@@ -36,7 +37,7 @@ class DrawnTask(Task):
     reads_files = False
     takes_workers = True
     kind_fields = _FIELDS
-    unread_fields = (*TEXT_FIELDS, "dropout", "output_dropout")
+    unread_fields = (*TEXT_FIELDS, STEM, "dropout", "output_dropout")
 
     search: Space = dataclasses.field(default_factory=lambda: spaces.GENERATED)
 
@@ -125,7 +126,7 @@ def _check(algorithm: Any, largest: int, config: Any) -> None:
             "(`config.data.kinds` - 1) to the power of half of `config.data.symbols` must be below "
             f"2**62. Received: config.data.kinds={data.kinds}, config.data.symbols={data.symbols}"
         )
-    steps = training.steps or training.epochs * -(-data.train // data.batch_size)
+    steps = schedules.length(training, -(-data.train // data.batch_size))
     held_out, read = data.validation + data.test, steps * data.batch_size
     if held_out + read > algorithm.examples:
         raise ValueError(

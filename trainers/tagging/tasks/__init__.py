@@ -6,7 +6,8 @@ from configs import csv_series
 from trainers.kinds.measures import Measure
 from trainers.time_series.tasks import CSV, TABLE_FIELDS, SeriesTask, load_tables
 
-_ANSWER = "data.answer"  # each step has one
+# Each step has an answer, and none is left out.
+_ANSWER, _CROP = "data.answer", "data.crop"
 
 
 class TaggingTask(SeriesTask):
@@ -18,7 +19,7 @@ class TaggingTask(SeriesTask):
 def small() -> dict:
     """A network that sees 1,024 rows; how long it trains depends on the data."""
     values = csv_series.small()
-    del values["data"]["answer"]
+    del values["data"]["answer"], values["data"]["crop"]
     return values
 
 
@@ -27,9 +28,14 @@ TAGGING = TaggingTask(
     presets={"small": small},
     load=functools.partial(load_tables, numbers=False),
     objective="classes",
+    one_answer=False,
     # Of the tags' F1 scores, so that a rare tag counts as much as a common one.
     measure=Measure("f1", 2, "steps", higher_is_better=True, unit=" %"),
     data=CSV.data,
-    fields={name: field for name, field in TABLE_FIELDS.items() if name != _ANSWER},
-    conditions=CSV.conditions,
+    fields={
+        name: field
+        for name, field in TABLE_FIELDS.items()
+        if name not in (_ANSWER, _CROP)
+    },
+    conditions=tuple(each for each in CSV.conditions if each.chooser != _ANSWER),
 )

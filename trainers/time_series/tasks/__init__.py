@@ -16,7 +16,7 @@ from trainers.data.sequences import SPLITS
 from trainers.data.table_series import Columns, Series, Table
 from trainers.kinds.measures import Measure
 from trainers.kinds.search import SERIES, Space
-from trainers.kinds.task import EXPORT, REPORT, SCORE, Task
+from trainers.kinds.task import EXPORT, REPORT, SCORE, TEXT_FIELDS, Task
 from trainers.models.fields import (
     A_CALL,
     COUNT,
@@ -31,6 +31,7 @@ from trainers.models.fields import (
     one_of,
     or_none,
 )
+from trainers.models.kinds import stem_rules
 
 STEP = "step"  # `data.answer`: each step has a label, not each series
 _BY_SERIES, _BY_TIME, _BY_COLUMN = "series", "time", "column"
@@ -57,6 +58,7 @@ class SeriesTask(Task):
         load: takes the run's config and `data_dir`.
         objective: what the network learns: one of `trainers.time_series.objectives.OBJECTIVES`.
         unit: the text after a predicted number.
+        one_answer: whether a series may have one answer, rather than one at each step.
         shape: takes the config; returns the channels of a recording, and how many numbers the
             network returns for one target. None: the user's files say it.
     """
@@ -64,6 +66,7 @@ class SeriesTask(Task):
     program = "trainers.series"
     folder = "trainers.time_series"
     kind_fields = _FIELDS
+    unread_fields = TEXT_FIELDS
     next_commands = (
         SCORE,
         (
@@ -77,6 +80,7 @@ class SeriesTask(Task):
     load: Callable[[Any, str | None], SeriesData]
     objective: str
     unit: str = ""
+    one_answer: bool = True
     shape: Callable[[Any], tuple[int, int]] | None = None
     search: Space = dataclasses.field(default_factory=lambda: SERIES)
     baselines: Mapping[str, dict] = dataclasses.field(
@@ -84,7 +88,14 @@ class SeriesTask(Task):
     )
 
     def rules(self, values: Values) -> Iterator[Rule]:
-        """Yields what is refused of the levels."""
+        """Yields what is refused of the levels and of a stem."""
+        yield from stem_rules(values)
+        every_step = not self.one_answer or values.get("data.answer") == STEP
+        expected = (
+            "() where each step has an answer, of which strides would leave out some"
+        )
+        stem = values["model.stem.strides"] and every_step
+        yield stem, "model.stem.strides", expected
         expected = f"() for --task={self.name}, which trains all levels at once"
         yield values["training.depths"], "training.depths", expected
 
@@ -314,11 +325,16 @@ def _table_notes(
     return tuple(notes)
 
 
+_CROP: dict[str, Field] = {
+    # Up to which share of a window's steps, the last ones, a training step leaves out.
+    "data.crop": RATE._replace(default=0.0),
+}
 _FOLD_FIELDS: dict[str, Field] = {
     # None: the seed modulo 5, so that seeds 0 to 14 are each fold three times
     "data.fold": or_none(integer(0, exercises.FOLDS - 1)),
 }
 TABLE_FIELDS: dict[str, Field] = {
+    **_CROP,
     "data.channels": TEXT,  # names with commas; "": all columns without another meaning
     "data.id": TEXT,  # "": each file is one series
     "data.time": TEXT,  # "": the rows are in order
@@ -331,6 +347,7 @@ TABLE_FIELDS: dict[str, Field] = {
     "data.tolerance": RATE,  # of the time between two rows
 }
 TABLE_CONDITIONS = (
+    Condition("data.crop", "data.answer", (_BY_SERIES,)),
     Condition("data.split_column", "data.split", (_BY_COLUMN,)),
     Condition("data.validation_share", "data.split", (_BY_SERIES, _BY_TIME)),
     Condition("data.test_share", "data.split", (_BY_SERIES, _BY_TIME)),
@@ -346,7 +363,7 @@ WATCH = SeriesTask(
     data="exercises of the shoulder, recorded by a smartwatch (Burns et al. 2018, seglearn)",
     licence="BSD 3-Clause, as the package seglearn",
     folds=exercises.FOLDS,
-    fields=_FOLD_FIELDS,
+    fields={**_CROP, **_FOLD_FIELDS},
 )
 
 ANOMALY = SeriesTask(
@@ -354,6 +371,7 @@ ANOMALY = SeriesTask(
     presets=anomaly.PRESETS,
     load=_anomaly,
     objective="next_step",
+    one_answer=False,
     shape=lambda config: (len(exercises.CHANNELS), 2 * len(exercises.CHANNELS)),
     measure=AVERAGE_PRECISION,
     data=WATCH.data,
@@ -368,6 +386,7 @@ FORECAST = SeriesTask(
     presets=forecast.PRESETS,
     load=_forecast,
     objective="numbers",
+    one_answer=False,
     measure=ROOT_MEAN_SQUARE,
     unit=f" {co2.UNIT}",
     shape=lambda config: (len(co2.CHANNELS), config.data.ahead),
