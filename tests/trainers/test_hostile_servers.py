@@ -161,7 +161,7 @@ DEEP = b"[" * 100_000
         (http_of(b"", "500 taken\x9b31m"), "answered 500 "),
         (http_of(b"no " * 10**6, "404 Not Found"), "no no no"),
         (b"\x1b[2J\r\n\r\n", "no answer from"),
-        (b"HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\n{", "no answer from"),
+        (b"HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\n{", "malformed answer"),
         (b"HTTP/1.1 200 OK\r\n" + b"A: b\r\n" * 200 + b"\r\n", "no answer from"),
     ],
 )
