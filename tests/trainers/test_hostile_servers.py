@@ -43,6 +43,11 @@ def talking(talk):
             with connection, contextlib.suppress(OSError):
                 asked.append(connection.recv(2**16))
                 talk(connection, number)
+                # What is left unread would reset the connection before its answer is read.
+                connection.settimeout(1)
+                connection.shutdown(socket.SHUT_WR)
+                while connection.recv(2**16):
+                    pass
 
     with socket.create_server(("127.0.0.1", 0)) as server:
         thread = threading.Thread(target=answer, daemon=True)
