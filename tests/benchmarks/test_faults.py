@@ -87,7 +87,7 @@ print("end")
 
 
 @pytest.mark.parametrize(
-    ("action", "content"), [("BEFORE", b"12345678"), ("AFTER", b"1234567812345678")]
+    "action, content", [("BEFORE", b"12345678"), ("AFTER", b"1234567812345678")]
 )
 def test_a_process_is_killed_before_or_after_an_operation(try_with, action, content):
     status, output, _ = try_with(f"Fault(Action.{action}, 9, 'write', 'a', 2)", WRITE)
@@ -96,7 +96,7 @@ def test_a_process_is_killed_before_or_after_an_operation(try_with, action, cont
 
 
 @pytest.mark.parametrize(
-    ("fault", "told", "content"),
+    "fault, told, content",
     [
         ("Fault()", ["8", "8", "None", "end"], 16),
         (
@@ -146,7 +146,7 @@ told(os.rmdir, here / "folder")
 
 
 @pytest.mark.parametrize(
-    ("operation", "line"),
+    "operation, line",
     [
         ("mkdir", 0),
         ("openwrite", 1),
@@ -448,7 +448,7 @@ DONE = (0, "", "right")
 
 
 @pytest.mark.parametrize(
-    ("calls", "found"),
+    "calls, found",
     [
         ([(137, "", "half"), DONE], {}),
         ([(2, "error: no space\n", "half"), DONE], {}),
@@ -495,7 +495,7 @@ def test_what_should_not_be_is_noticed(tmp_path, profile, calls, found):
 
 
 @pytest.mark.parametrize(
-    ("call", "wrong"),
+    "call, wrong",
     [
         ((0, "", "any"), []),
         ((2, "error: row 3 has no id\n", "any"), []),

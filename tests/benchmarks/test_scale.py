@@ -4,6 +4,7 @@ import json
 
 import numpy as np
 import pytest
+from numpy.testing import assert_allclose
 
 from benchmarks import scale
 from tests import ROOT
@@ -13,7 +14,7 @@ MEASURED = json.loads((ROOT / "docs/benchmarks/scale.json").read_text())
 
 def test_the_formula_has_what_was_measured():
     link = scale.Link(**MEASURED["link"])
-    np.testing.assert_allclose(scale.fit(MEASURED["points"], MEASURED["workers"]), link)
+    assert_allclose(scale.fit(MEASURED["points"], MEASURED["workers"]), link)
     for point in MEASURED["points"]:
         computed = scale.sum_seconds(point["bytes"], MEASURED["workers"], link)
         assert 0.5 < computed / point["seconds"] < 2
@@ -25,7 +26,7 @@ def test_the_fit_finds_the_link():
         {"bytes": size, "seconds": scale.sum_seconds(size, 8, link)}
         for size in scale.SIZES
     ]
-    np.testing.assert_allclose(scale.fit(points, 8), link)
+    assert_allclose(scale.fit(points, 8), link)
     assert scale.sent(100, 2) == 100 and scale.sent(100, 8) == 175
 
 

@@ -3,9 +3,9 @@
 import functools
 
 import keras
-import numpy as np
 import pytest
 import tensorflow as tf
+from numpy.testing import assert_array_equal
 
 import keras_trellis
 from benchmarks import serving, workers
@@ -37,8 +37,8 @@ def test_each_continues_as_the_keras_model_does(name, setting):
     length = prompts.shape[1] + 4
     expected = built.generate(prompts, length, temperature=0.0, strip_prompt=True)
     contender = serving.CONTENDERS[name][1](setting)
-    np.testing.assert_array_equal(contender.step(), expected)
-    np.testing.assert_array_equal(contender.step(), expected)  # each round begins alike
+    assert_array_equal(contender.step(), expected)
+    assert_array_equal(contender.step(), expected)  # each round begins alike
     facts = {"tokens": 4}
     if "runtime" not in name:
         facts["parameters"] = built.count_params()
@@ -49,7 +49,7 @@ def test_each_continues_as_the_keras_model_does(name, setting):
         first = serving.STARTS["first_generate"][kind][1](setting)
         for _ in range(2):
             first.prepare()
-            np.testing.assert_array_equal(first.step(), expected)
+            assert_array_equal(first.step(), expected)
 
 
 @pytest.mark.parametrize("layer", ["trellis", "lstm"])
@@ -96,7 +96,7 @@ def test_a_window_gives_the_next_token(setting):
         prompts, prompts.shape[1] + 1, temperature=0.0, strip_prompt=True
     )
     found = serving.CONTENDERS["window"][1](setting).step()
-    np.testing.assert_array_equal(found, expected[:, 0])
+    assert_array_equal(found, expected[:, 0])
     assert prompts.shape == (2, built.receptive_field)
 
 

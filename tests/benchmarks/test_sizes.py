@@ -12,6 +12,6 @@ def test_receptive_field_is_the_package_s(dilations):
     assert sizes.receptive_field(3, dilations) == expected
 
 
-@pytest.mark.parametrize(("wanted", "nearest"), [(1, 1), (11, 3), (13, 4), (15, 4)])
+@pytest.mark.parametrize("wanted, nearest", [(1, 1), (11, 3), (13, 4), (15, 4)])
 def test_the_nearest_units(wanted, nearest):
     assert sizes.nearest_units(lambda units: units**2, wanted) == nearest

@@ -92,7 +92,7 @@ def test_bad_flags_are_named(flag, forks):
 
 
 @pytest.mark.parametrize(
-    ("steps", "dilations"), [(1, [1]), (3, [1]), (4, [1, 2]), (21, [1, 2, 4, 8])]
+    "steps, dilations", [(1, [1]), (3, [1]), (4, [1, 2]), (21, [1, 2, 4, 8])]
 )
 def test_tcn_dilations(steps, dilations):
     assert contenders.tcn_dilations(steps) == dilations
@@ -124,7 +124,7 @@ def test_contenders_take_steps_in_bfloat16(name, mode):
 
 
 @pytest.mark.parametrize(
-    ("mode", "before", "within"),
+    "mode, before, within",
     [
         ("first", set(), {4}),
         # Keras then traces for all lengths.

@@ -36,7 +36,7 @@ def commands():
             yield pytest.param(program, arguments, id=f"{page.stem}: {line[:60]}")
 
 
-@pytest.mark.parametrize(("name", "arguments"), [*commands()])
+@pytest.mark.parametrize("name, arguments", [*commands()])
 def test_a_command_is_taken(name, arguments, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     if "--distribute=workers" in arguments:

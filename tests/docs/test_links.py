@@ -103,7 +103,7 @@ def test_a_page_of_the_site_links_to_no_folder(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("link", "page", "at_url", "in_clone"),
+    "link, page, at_url, in_clone",
     [
         ("../trainers/lm.py", "a.md", "trainers/lm.py", "../trainers/lm.py"),
         ("../../README.md#a", "howto/b.md", "README.md#a", "../../README.md#a"),

@@ -204,7 +204,7 @@ def made_images(source, steps=None):
     return images.ImageSet(part, part, source.classes)
 
 
-@pytest.mark.parametrize(("module", "config"), networks())
+@pytest.mark.parametrize("module, config", networks())
 def test_ten_steps_of_a_small_form(module, config, tmp_path, monkeypatch):
     steps = 64 if module == "trainers.pixels" else None
     monkeypatch.setattr(corpora, "load_corpus", made_corpus)

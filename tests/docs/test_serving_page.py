@@ -32,12 +32,10 @@ FLAGS = {
     "rest_api_timeout_in_ms",
 }
 _FIELD = descriptor_pb2.FieldDescriptorProto
-_INT64, _BOOL, _STRING, _MESSAGE = (
-    _FIELD.TYPE_INT64,
-    _FIELD.TYPE_BOOL,
-    _FIELD.TYPE_STRING,
-    _FIELD.TYPE_MESSAGE,
-)
+_INT64 = _FIELD.TYPE_INT64
+_BOOL = _FIELD.TYPE_BOOL
+_STRING = _FIELD.TYPE_STRING
+_MESSAGE = _FIELD.TYPE_MESSAGE
 # tensorflow-serving-api lacks these two: the fields of monitoring_config.proto, and those of
 # session_bundle_config.proto's BatchingParameters that say how to merge.
 _PROTOS = {
@@ -160,10 +158,8 @@ def test_the_manifest_s_files(manifest):
 
 def test_the_manifest_s_parts_name_each_other(manifest):
     deployment = manifest["Deployment"]["spec"]
-    pod, labels = (
-        deployment["template"]["spec"],
-        deployment["template"]["metadata"]["labels"],
-    )
+    pod = deployment["template"]["spec"]
+    labels = deployment["template"]["metadata"]["labels"]
     assert (
         deployment["selector"]["matchLabels"]
         == labels

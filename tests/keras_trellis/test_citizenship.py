@@ -11,6 +11,8 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+from keras import layers
+from numpy.testing import assert_allclose
 
 from keras_trellis import TrellisLayer
 from tests import nests
@@ -30,9 +32,7 @@ def series_model(**arguments):
     """A model that gives a number at each step, from the same weights each time."""
     keras.utils.set_random_seed(0)
     layer = TrellisLayer(UNITS, 3, return_sequences=True, **arguments)
-    return keras.Sequential(
-        [keras.Input((None, CHANNELS)), layer, keras.layers.Dense(1)]
-    )
+    return keras.Sequential([keras.Input((None, CHANNELS)), layer, layers.Dense(1)])
 
 
 # Training
@@ -64,10 +64,10 @@ def test_fit_with_callbacks(tmp_path):
     best = min(seen["val_loss"])
     assert seen["loss"][-1] < 0.9 * seen["loss"][0] and best < seen["val_loss"][-1]
     for each in (model, keras.models.load_model(tmp_path / "best.keras")):
-        np.testing.assert_allclose(each.evaluate(*held_out, verbose=0), best, rtol=1e-5)
+        assert_allclose(each.evaluate(*held_out, verbose=0), best, rtol=1e-5)
     with open(tmp_path / "log.csv", encoding="utf-8") as log:
         logged = [float(row["val_loss"]) for row in csv.DictReader(log)]
-    np.testing.assert_allclose(logged, seen["val_loss"])
+    assert_allclose(logged, seen["val_loss"])
 
 
 @functools.cache
@@ -90,7 +90,7 @@ def fitted(dtype, jit_compile):
 def test_fit_compiled_and_in_mixed_precision(dtype, jit_compile, tolerance):
     expected = fitted("float32", False)
     assert expected[-1] < 0.9 * expected[0]
-    np.testing.assert_allclose(fitted(dtype, jit_compile), expected, rtol=tolerance)
+    assert_allclose(fitted(dtype, jit_compile), expected, rtol=tolerance)
 
 
 def test_fit_on_ragged_sequences_is_fit_on_masked_ones():
@@ -98,7 +98,7 @@ def test_fit_on_ragged_sequences_is_fit_on_masked_ones():
     padded = np.where(np.arange(7)[None, :, None] < lengths[:, None, None], x, 0.0)
     weights = []
     for inputs, before in (
-        (padded, [keras.layers.Masking()]),
+        (padded, [layers.Masking()]),
         (tf.RaggedTensor.from_tensor(x, lengths), []),
     ):
         keras.utils.set_random_seed(0)
@@ -116,7 +116,7 @@ def test_fit_on_two_replicas_ends_with_the_weights_of_one(forks):
     assert result["replicas"] == 2
     one, two = result["weights"]
     for first, second in zip(one, two, strict=True):
-        np.testing.assert_allclose(second, first, rtol=1e-8, atol=1e-10)
+        assert_allclose(second, first, rtol=1e-8, atol=1e-10)
 
 
 def test_a_frozen_layer_stays_as_it_is():
@@ -141,11 +141,9 @@ def test_a_shared_layer_learns_from_each_of_its_places():
     layer, twin = (TrellisLayer(UNITS, 3) for _ in range(2))
     first, second = keras.Input((None, CHANNELS)), keras.Input((None, CHANNELS))
     shared = keras.Model(
-        [first, second], keras.layers.subtract([layer(first), layer(second)])
+        [first, second], layers.subtract([layer(first), layer(second)])
     )
-    apart = keras.Model(
-        [first, second], keras.layers.subtract([layer(first), twin(second)])
-    )
+    apart = keras.Model([first, second], layers.subtract([layer(first), twin(second)]))
     twin.set_weights(layer.get_weights())
     x = [draw(2, 4, CHANNELS), draw(2, 6, CHANNELS, seed=1)]
     with tf.GradientTape(persistent=True) as tape:
@@ -165,8 +163,8 @@ def test_a_shared_layer_learns_from_each_of_its_places():
 # One step at a time
 
 
-class OneStep(keras.layers.Layer):
-    """The equations of a `TrellisLayer` with the LSTM gate as a cell of `keras.layers.RNN`.
+class OneStep(layers.Layer):
+    """The equations of a `TrellisLayer` with the LSTM gate as a cell of `layers.RNN`.
 
     Its states are the inputs and, for each level, the h and c below it: of each the last steps
     that are still read, in one row.
@@ -223,7 +221,7 @@ def test_stream_is_a_cell_stepped_by_keras(kernel_size, dilation_rate):
     layer = TrellisLayer(UNITS, 3, return_sequences=True, **arguments)
     layer.build((None, None, CHANNELS))
     layer.bias.assign(draw(4 * UNITS))
-    stepped = keras.layers.RNN(OneStep(layer), return_sequences=True, stateful=True)
+    stepped = layers.RNN(OneStep(layer), return_sequences=True, stateful=True)
     x, mask = draw(2, 9, CHANNELS), np.random.default_rng(0).random((2, 9)) < 0.7
     cache = layer.get_initial_cache(2)
     for piece in (slice(0, 4), slice(4, 5), slice(5, 9)):
@@ -244,10 +242,8 @@ def sequence_model(steps=None, **arguments):
 
 def word_model():
     words = keras.Input((None,), dtype="int32")
-    embedded = keras.layers.Embedding(11, 4, mask_zero=True)(words)
-    both = keras.layers.Bidirectional(TrellisLayer(UNITS, 4, return_sequences=True))(
-        embedded
-    )
+    embedded = layers.Embedding(11, 4, mask_zero=True)(words)
+    both = layers.Bidirectional(TrellisLayer(UNITS, 4, return_sequences=True))(embedded)
     return keras.Model([words], TrellisLayer(UNITS, 3)(both))
 
 
@@ -305,7 +301,7 @@ def sizes(model):
 
 def test_exported_and_read_as_a_layer(tmp_path, model):
     model.export(tmp_path / "model", verbose=False)
-    layer = keras.layers.TFSMLayer(tmp_path / "model", call_endpoint="serve")
+    layer = layers.TFSMLayer(tmp_path / "model", call_endpoint="serve")
     for batch, steps in sizes(model):
         values = draw_for(model, batch, steps)
         assert_close(layer(values), model(values))
@@ -353,7 +349,7 @@ def public_names(layer):
 
 
 def test_what_an_lstm_takes_is_taken_or_explained():
-    theirs, ours = parameters(keras.layers.LSTM), parameters(TrellisLayer)
+    theirs, ours = parameters(layers.LSTM), parameters(TrellisLayer)
     for name, parameter in theirs.items():
         if name in ours:
             default = ours[name].default
@@ -364,21 +360,21 @@ def test_what_an_lstm_takes_is_taken_or_explained():
         elif parameter.kind is not parameter.VAR_KEYWORD:
             TrellisLayer(4, 2, **{name: parameter.default})
             assert name in names_in_tables()
-    missing = public_names(keras.layers.LSTM(4)) - public_names(TrellisLayer(4, 2))
+    missing = public_names(layers.LSTM(4)) - public_names(TrellisLayer(4, 2))
     assert missing and missing <= names_in_tables()
     named = names_in_tables(after="These attributes are missing:")
     assert named and not named & public_names(TrellisLayer(4, 2))
 
 
 def test_call_takes_what_an_lstm_takes():
-    theirs, ours = parameters(keras.layers.LSTM.call), parameters(TrellisLayer.call)
+    theirs, ours = parameters(layers.LSTM.call), parameters(TrellisLayer.call)
     assert [*ours][: len(theirs)] == [*theirs]
     assert all(ours[name].default == each.default for name, each in theirs.items())
 
 
 def test_quantization_leaves_it_as_it_is():
     model = keras.Sequential([keras.Input((None, CHANNELS)), TrellisLayer(UNITS, 3)])
-    model.add(keras.layers.Dense(2))
+    model.add(layers.Dense(2))
     layer, dense = model.layers
     x = draw(2, 5, CHANNELS)
     expected = np.asarray(layer(x))

@@ -57,7 +57,7 @@ except ImportError as error:
 
 
 @pytest.mark.parametrize(
-    ("name", "statement"),
+    "name, statement",
     [
         ("tensorflow", "from keras_trellis import TrellisLayer"),
         ("jax", "import keras_trellis.heads"),

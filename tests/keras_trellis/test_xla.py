@@ -1,13 +1,14 @@
 """XLA changes nothing: neither the caller's `jit_compile=True`, nor that of parts of our own."""
 
-import hypothesis
-import hypothesis.strategies as st
 import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+from hypothesis import HealthCheck, example, given, settings
+from hypothesis import strategies as st
+from numpy.testing import assert_allclose
 
-import keras_trellis
+from keras_trellis import TrellisClassifier, TrellisLayer, TrellisLM
 from keras_trellis.engine import convolution
 
 BATCH, CHANNELS = 2, 3
@@ -79,22 +80,20 @@ def runs(layer, *, every, discard, masked, state):
 
 def assert_same(got, expected, tolerance):
     for one, other in zip(tf.nest.flatten(got), tf.nest.flatten(expected), strict=True):
-        one, other = (
-            tf.cast(one, tf.float32).numpy(),
-            tf.cast(other, tf.float32).numpy(),
-        )
+        one = tf.cast(one, tf.float32).numpy()
+        other = tf.cast(other, tf.float32).numpy()
         scale = max(1.0, np.abs(other).max(initial=0.0))
-        np.testing.assert_allclose(one, other, rtol=0, atol=tolerance * scale)
+        assert_allclose(one, other, rtol=0, atol=tolerance * scale)
 
 
-@hypothesis.settings(
+@settings(
     max_examples=2,
-    suppress_health_check=[hypothesis.HealthCheck.function_scoped_fixture],
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
-@hypothesis.given(drawn=layers(), known=st.booleans())
-@hypothesis.example(({"depth": 5, "return_sequences": False}, {}), True)
-@hypothesis.example(({"depth": 5, "return_sequences": True}, {"every": 2}), True)
-@hypothesis.example(
+@given(drawn=layers(), known=st.booleans())
+@example(({"depth": 5, "return_sequences": False}, {}), True)
+@example(({"depth": 5, "return_sequences": True}, {"every": 2}), True)
+@example(
     (
         {"depth": 9, "return_sequences": True, "recompute": True},
         {"every": 4, "state": True},
@@ -105,7 +104,7 @@ def test_compiled_or_not_all_results_and_gradients_are_the_same(
     compiled_parts, drawn, known
 ):
     arguments, how = drawn
-    layer = keras_trellis.TrellisLayer(4, **arguments, seed=0)
+    layer = TrellisLayer(4, **arguments, seed=0)
     layer.build([None, None, CHANNELS])
     how = {"every": None, "discard": 0, "masked": False, "state": False} | how
     both = runs(layer, **how)
@@ -119,18 +118,14 @@ def test_compiled_or_not_all_results_and_gradients_are_the_same(
 
 
 def bidirectional():
-    return keras.layers.Bidirectional(
-        keras_trellis.TrellisLayer(4, depth=5, gate="gru")
-    )
+    return keras.layers.Bidirectional(TrellisLayer(4, depth=5, gate="gru"))
 
 
 FITTED = {
-    "last": lambda: keras_trellis.TrellisLayer(4, depth=8),
-    "dilations": lambda: keras_trellis.TrellisLayer(4, depth=12, dilation_rate=[1, 2]),
+    "last": lambda: TrellisLayer(4, depth=8),
+    "dilations": lambda: TrellisLayer(4, depth=12, dilation_rate=[1, 2]),
     "bidirectional": bidirectional,
-    "classifier": lambda: keras_trellis.TrellisClassifier(
-        3, keras_trellis.TrellisLayer(8, depth=8)
-    ),
+    "classifier": lambda: TrellisClassifier(3, TrellisLayer(8, depth=8)),
 }
 
 
@@ -159,21 +154,19 @@ def test_a_language_model_of_the_papers_depth_is_fitted_compiled():
     losses = []
     for jit_compile in (False, True):
         keras.utils.set_random_seed(0)
-        layer = keras_trellis.TrellisLayer(6, 55, output_units=4)
-        model = keras_trellis.TrellisLM(
+        layer = TrellisLayer(6, 55, output_units=4)
+        model = TrellisLM(
             9, layer, embedding_units=4, auxiliary_weight=0.05, auxiliary_every=16
         )
         model.compile("sgd", jit_compile=jit_compile)
         history = model.fit(ids[:, :-1], ids[:, 1:], verbose=0, epochs=2)
         losses.append(history.history["loss"])
     assert losses[0][1] < losses[0][0]
-    np.testing.assert_allclose(losses[1], losses[0], rtol=1e-5)
+    assert_allclose(losses[1], losses[0], rtol=1e-5)
 
 
 def test_chunks_of_a_stream_under_xla():
-    layer = keras_trellis.TrellisLayer(
-        4, depth=3, dilation_rate=[1, 2], return_sequences=True
-    )
+    layer = TrellisLayer(4, depth=3, dilation_rate=[1, 2], return_sequences=True)
     x = tf.random.stateless_normal([BATCH, 5, CHANNELS], [0, 1])
     expected = layer(x)
     stream = tf.function(layer.stream, jit_compile=True)
@@ -181,11 +174,11 @@ def test_chunks_of_a_stream_under_xla():
     for chunk in tf.split(x, [4, 1], axis=1):
         outputs, cache = stream(chunk, cache)
         got.append(outputs)
-    np.testing.assert_allclose(tf.concat(got, axis=1), expected, atol=1e-6)
+    assert_allclose(tf.concat(got, axis=1), expected, atol=1e-6)
 
 
 def test_gradients_of_gradients_under_xla():
-    layer = keras_trellis.TrellisLayer(4, depth=5)
+    layer = TrellisLayer(4, depth=5)
     x = tf.random.stateless_normal([BATCH, 6, CHANNELS], [0, 1])
     layer(x)
 
@@ -200,17 +193,13 @@ def test_gradients_of_gradients_under_xla():
 
     expected = second(x)
     assert np.abs(expected).max() > 1e-3
-    np.testing.assert_allclose(
-        tf.function(second, jit_compile=True)(x), expected, atol=1e-6
-    )
+    assert_allclose(tf.function(second, jit_compile=True)(x), expected, atol=1e-6)
 
 
 @pytest.mark.usefixtures("compiled_parts")
 def test_an_exported_model_needs_no_xla(tmp_path):
     """Known lengths are what we compile for."""
-    model = keras.Sequential(
-        [keras.Input([9, CHANNELS]), keras_trellis.TrellisLayer(4, depth=2)]
-    )
+    model = keras.Sequential([keras.Input([9, CHANNELS]), TrellisLayer(4, depth=2)])
     model.export(tmp_path / "model", verbose=False)
     with tf.Graph().as_default(), tf.compat.v1.Session() as session:
         graph = tf.compat.v1.saved_model.load(

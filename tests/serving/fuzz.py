@@ -195,11 +195,9 @@ def _asked(model: Served, signature: str, request: Arrays) -> Arrays | str:
 def ask(options: argparse.Namespace) -> int:
     """Asks cases until the time is over; prints each one's number before it."""
     model = Served(options.model)
-    cases, end, number = (
-        Cases(model, options.seed),
-        time.monotonic() + options.seconds,
-        options.first,
-    )
+    cases = Cases(model, options.seed)
+    end = time.monotonic() + options.seconds
+    number = options.first
     while time.monotonic() < end:
         signature, request = cases.case(number)
         print(number, signature, flush=True)

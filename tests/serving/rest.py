@@ -31,10 +31,8 @@ class Application:
             body, status = self._answer(request), 200
         except tf.errors.OpError as error:
             code = _name(error.error_code)
-            body, status = (
-                f'{{ "error": "{c_escape(error.message)}" }}',
-                _STATUS.get(code, 400),
-            )
+            body = f'{{ "error": "{c_escape(error.message)}" }}'
+            status = _STATUS.get(code, 400)
         return Response(body, status, content_type="application/json")(
             environ, start_response
         )

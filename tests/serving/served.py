@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import tensorflow as tf
+from numpy.testing import assert_allclose, assert_array_equal
 
 Arrays = dict[str, np.ndarray]
 SIGNATURES = (
@@ -116,8 +117,6 @@ def assert_row(
             assert {*padded[beyond].flat} <= {0, -1, b""}, name
         got, value = got[both], value[both]
         if value.dtype.kind == "f":
-            np.testing.assert_allclose(
-                got, value, rtol=tolerance, atol=tolerance, err_msg=name
-            )
+            assert_allclose(got, value, rtol=tolerance, atol=tolerance, err_msg=name)
         else:
-            np.testing.assert_array_equal(got, value, err_msg=name)
+            assert_array_equal(got, value, err_msg=name)

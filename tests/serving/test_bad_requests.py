@@ -5,6 +5,7 @@ import re
 import numpy as np
 import pytest
 import tensorflow as tf
+from numpy.testing import assert_allclose, assert_array_equal
 
 from tests.serving import models
 from tests.serving.served import ragged, rows_of, sampling
@@ -71,7 +72,7 @@ def test_text_without_tokens(words, text):
     answer = words("serving_default", {"text": [text]})
     assert answer["perplexity"] == 1
     first = words("prefill_v2", ragged([[models.WORDS.index("<eos>")]]))["log_probs"][0]
-    np.testing.assert_allclose(
+    assert_allclose(
         answer["next_probabilities"][0], np.sort(np.exp(first))[::-1][:10], rtol=1e-5
     )
     answer = words("score_v2", {"text": [text]})
@@ -123,11 +124,11 @@ def test_ids_after_a_rows_end_are_not_read(words):
         one = words(signature, {"ids": [[1, 2, HIGH]], "lengths": [2]})
         other = words(signature, {"ids": [[1, 2, 3]], "lengths": [2]})
         for name, value in one.items():
-            np.testing.assert_array_equal(value, other[name])
+            assert_array_equal(value, other[name])
 
 
 @pytest.mark.parametrize(
-    ("name", "bad", "expected"),
+    "name, bad, expected",
     [
         ("ids", -1, "in [0, 12)"),
         ("ids", 12, "in [0, 12)"),
@@ -190,15 +191,13 @@ def test_all_tokens_forbidden(words, characters, good):
 def test_a_temperature_of_almost_nothing_is_none(words, good, bad):
     request = {**good["generate_v2"], **sampling(2, temperature=bad, seed=[4, 5])}
     greedy = words("generate_v2", {**good["generate_v2"], **sampling(2, temperature=0)})
-    np.testing.assert_array_equal(words("generate_v2", request)["ids"], greedy["ids"])
+    assert_array_equal(words("generate_v2", request)["ids"], greedy["ids"])
 
 
 def test_a_top_k_beyond_the_vocabulary_is_all_of_it(words, good):
     request = {**good["generate_v2"], **sampling(2, top_k=HIGH)}
     everything = words("generate_v2", good["generate_v2"])
-    np.testing.assert_array_equal(
-        words("generate_v2", request)["ids"], everything["ids"]
-    )
+    assert_array_equal(words("generate_v2", request)["ids"], everything["ids"])
 
 
 def test_rows_that_do_not_agree(words, good):
@@ -260,7 +259,7 @@ def test_numbers_that_are_none_in_sequences(sequences, bad):
     expected = sequences("serve", request)
     request["sequences"][1, 2:] = bad  # padding
     answer = sequences("serve", request)
-    np.testing.assert_array_equal(answer["probabilities"], expected["probabilities"])
+    assert_array_equal(answer["probabilities"], expected["probabilities"])
     request["sequences"][1, 1, 0] = bad
     refused(sequences, "serve", request, "`sequences`", "less than 1e18", "Received")
 
@@ -282,11 +281,7 @@ def test_a_long_text(words):
     text = "a b c d e f g h i j " * 10_000
     answer = words("score_v2", {"text": [text]})
     assert answer["count"] == 100_000 and np.isfinite(answer["nll"]).all()
-    np.testing.assert_allclose(
-        answer["total"], answer["nll"].astype("float64").sum(), rtol=1e-6
-    )
+    assert_allclose(answer["total"], answer["nll"].astype("float64").sum(), rtol=1e-6)
     # After its memory has filled with it, a text that repeats is worth the same each time.
     again = answer["nll"].reshape(-1, 10)[10:]
-    np.testing.assert_allclose(
-        again, np.broadcast_to(again[:1], again.shape), atol=1e-5
-    )
+    assert_allclose(again, np.broadcast_to(again[:1], again.shape), atol=1e-5)

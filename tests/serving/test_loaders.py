@@ -15,6 +15,7 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+from numpy.testing import assert_allclose
 
 from tests.serving import models
 from tests.serving.keras_answers import answer
@@ -90,10 +91,8 @@ def classifier_requests(name):
     if name == "images":
         requests = {"images": random.integers(0, 256, [3, 2, 3, 2], np.uint8)}
     else:
-        sequences, lengths = (
-            random.normal(size=[3, 5, 2]).astype("float32"),
-            np.array([5, 1, 3]),
-        )
+        sequences = random.normal(size=[3, 5, 2]).astype("float32")
+        lengths = np.array([5, 1, 3])
         sequences[np.arange(5) >= lengths[:, None]] = np.nan  # padding
         requests = {"sequences": sequences, "lengths": lengths}
     return {"serving_default": requests, "serve": requests}
@@ -313,10 +312,8 @@ def told(printed):
 def expected_of_text(name, model, text, row, length):
     """What the C program shall print of a text."""
     asked = functools.partial(answer, name, model)
-    described, scored = (
-        asked("serving_default", {"text": text}),
-        asked("score_v2", {"text": text}),
-    )
+    described = asked("serving_default", {"text": text})
+    scored = asked("score_v2", {"text": text})
     tokens = zip(described["next_tokens"], described["next_probabilities"], strict=True)
     prompt = asked("tokenize", {"text": b"\n" + text})
     steps, ids = [], [*prompt["ids"]]
@@ -355,7 +352,7 @@ def assert_told(actual, expected):
         ]
         numbers = [float(each[-1]) for each in actual[name]]
         wanted = [each[-1] for each in values]
-        np.testing.assert_allclose(numbers, wanted, rtol=1e-5, atol=1e-5, err_msg=name)
+        assert_allclose(numbers, wanted, rtol=1e-5, atol=1e-5, err_msg=name)
 
 
 def test_c_program_with_a_language_model(exports, keras_models, c_programs):
@@ -379,11 +376,11 @@ def test_c_program_with_a_classifier(exports, requests, expected, c_programs):
     printed = run(*command, input=" ".join(numbers.flat).encode()).decode().split()
     assert printed[::2] == ["0", "1", "2"]
     wanted = expected["sequences"]["serve"][0]["probabilities"]
-    np.testing.assert_allclose(np.array(printed[1::2], float), wanted, rtol=1e-5)
+    assert_allclose(np.array(printed[1::2], float), wanted, rtol=1e-5)
 
 
 @pytest.mark.parametrize(
-    ("arguments", "message"),
+    "arguments, message",
     [
         (["/nowhere", "1", "a"], "/nowhere"),
         (["{}", "0", "a"], "LENGTH must be a number of at least 1. Received: 0"),

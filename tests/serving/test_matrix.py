@@ -21,7 +21,7 @@ EVERY = [(row, column) for row in matrix.ROWS for column in matrix.COLUMNS]
 
 
 @pytest.mark.parametrize(
-    ("row", "column"), EVERY if os.environ.get("MATRIX") == "all" else QUICK
+    "row, column", EVERY if os.environ.get("MATRIX") == "all" else QUICK
 )
 def test_a_cell_of_the_table(row, column):
     assert matrix.cell(row, column) == TABLE[row][column]

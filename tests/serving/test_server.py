@@ -12,6 +12,7 @@ import hypothesis
 import hypothesis.strategies as st
 import numpy as np
 import pytest
+from numpy.testing import assert_allclose
 
 from keras_trellis.serving import runtime
 from tests.serving.serving import Server, events
@@ -134,7 +135,7 @@ def test_log_probabilities_of_a_prompt_and_of_its_continuation(server, model):
     log_probs = choice["logprobs"]
     assert choice["text"] == "a zz b" + fields["text"] == "".join(log_probs["tokens"])
     assert log_probs["tokens"][:3] == ["a", " zz", " b"]
-    np.testing.assert_allclose(
+    assert_allclose(
         log_probs["token_logprobs"],
         [*-scores.nll[0], *written.log_probs[0]],
         atol=1e-5,
@@ -163,7 +164,7 @@ def test_log_probabilities_of_a_prompt_and_of_its_continuation(server, model):
     (choice,) = server.answer("/v1/completions", {**body, "logprobs": 0})["choices"]
     assert choice["text"] == "a b" and choice["logprobs"]["top_logprobs"] is None
     nll = -np.array(choice["logprobs"]["token_logprobs"])
-    np.testing.assert_allclose(nll, model.score(["a b"]).nll[0], atol=1e-5)
+    assert_allclose(nll, model.score(["a b"]).nll[0], atol=1e-5)
 
 
 def test_a_prompt_is_sent_once_it_is_read(model):
@@ -190,7 +191,7 @@ def test_scores_next_tokens_and_tokens(server, model):
         assert score["tokens"] == scores.tokens[row, :count].tolist()
         assert score["words"] == scores.words[row, :count].tolist()
         assert score["ranks"] == scores.ranks[row, :count].tolist()
-        np.testing.assert_allclose(score["nll"], scores.nll[row, :count], atol=1e-5)
+        assert_allclose(score["nll"], scores.nll[row, :count], atol=1e-5)
         assert score["total"] == pytest.approx(scores.total[row], abs=1e-3)
         best = [[one["token"] for one in place] for place in score["likeliest"]]
         ids = scores.likeliest_ids[row, :count]
@@ -199,7 +200,7 @@ def test_scores_next_tokens_and_tokens(server, model):
     answer = server.answer("/next", {"texts": texts, "count": 3})
     assert [[one["token"] for one in row] for row in answer["next"]] == tokens
     log_probs = [[one["log_prob"] for one in row] for row in answer["next"]]
-    np.testing.assert_allclose(np.exp(log_probs), probabilities, atol=1e-5)
+    assert_allclose(np.exp(log_probs), probabilities, atol=1e-5)
     answer = server.answer("/tokenize", {"texts": texts})
     encoded = model.tokenize(texts)
     assert answer["words"] == encoded.words
@@ -300,7 +301,7 @@ def refused(server, path, body, status=400):
     return error
 
 
-@pytest.mark.parametrize(("bad", "param", "message"), BAD)
+@pytest.mark.parametrize("bad, param, message", BAD)
 def test_a_bad_request_is_one_sentence(server, bad, param, message):
     body = json.dumps({"model": "tied", "prompt": "a", **bad}).encode()
     error = refused(server, "/v1/completions", body)
@@ -311,7 +312,7 @@ def test_a_bad_request_is_one_sentence(server, bad, param, message):
 
 
 @pytest.mark.parametrize(
-    ("path", "body", "status", "message"),
+    "path, body, status, message",
     [
         ("/v1/completions", b"{", 400, "the request must be JSON"),
         ("/v1/completions", b"\xff\xfe{}", 400, ""),

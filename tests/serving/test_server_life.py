@@ -261,7 +261,7 @@ def test_a_proxy_is_asked_not_to_collect_a_stream(service):
 
 
 @pytest.mark.parametrize(
-    ("name", "least"),
+    "name, least",
     [
         *(("queue", 0), ("alternatives", 0), ("grace", 0), ("threads", 0)),
         *(("slots", 1), ("rows", 1), ("poll", 0.01), ("body_bytes", 1024)),
@@ -274,7 +274,7 @@ def test_the_least_of_a_limit(name, least):
 
 
 @pytest.mark.parametrize(
-    ("flag", "value"), [("--poll", "soon"), ("--grace", "nan"), ("--deadline", "inf")]
+    "flag, value", [("--poll", "soon"), ("--grace", "nan"), ("--deadline", "inf")]
 )
 def test_a_flag_that_is_no_number_is_named(capsys, flag, value):
     with pytest.raises(SystemExit) as ended:
@@ -286,7 +286,7 @@ def test_a_flag_that_is_no_number_is_named(capsys, flag, value):
 
 
 @pytest.mark.parametrize(
-    ("flags", "message"),
+    "flags, message",
     [
         (["{tmp}"], "MODEL must be the folder of an export"),
         (["{sequences}"], "must hold a language model. Received: 'classifier'"),
@@ -315,7 +315,7 @@ def test_a_command_that_cannot_be_carried_out(
 
 
 @pytest.mark.parametrize(
-    ("error", "status", "message"),
+    "error, status, message",
     [
         (MemoryError(), 2, "cannot be served with --slots=64: MemoryError"),
         (RuntimeError("bad_alloc\nof 3"), 2, "--slots=64: RuntimeError: bad_alloc"),

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from numpy.testing import assert_allclose, assert_array_equal
 from playwright import sync_api
 
 from keras_trellis.serving import runtime
@@ -114,6 +115,19 @@ def another(page, address="", before=lambda tab: None):
         yield tab
     finally:
         tab.close()
+
+
+@contextlib.contextmanager
+def served(page, export, **environment):
+    """Opens the page of a server of another export; yields the tab and the server."""
+    server = Server(export.parent, **environment)
+    tab = page.context.browser.new_page()
+    try:
+        tab.goto(f"http://127.0.0.1:{server.port}/")
+        yield tab, server
+    finally:
+        tab.close()
+        assert server.stop() == 0
 
 
 @in_browser
@@ -266,18 +280,18 @@ def test_colours_are_as_warm_as_tokens_are_surprising(page, model):
     assert [each[0] for each in told[:4]] == ['"the"', '"cat"', '"sat"', '"<eos>"']
     bits, nats, probabilities, ranks = np.array([each[1:] for each in told], float).T
     scores = model.score(["the cat sat\non the mat the mat"])
-    np.testing.assert_allclose(nats, scores.nll[0], rtol=2e-3)
-    np.testing.assert_array_equal(ranks, scores.ranks[0])
-    np.testing.assert_allclose(nats, bits * np.log(2), rtol=2e-3)
-    np.testing.assert_allclose(probabilities, np.exp(-nats), rtol=2e-3)
+    assert_allclose(nats, scores.nll[0], rtol=2e-3)
+    assert_array_equal(ranks, scores.ranks[0])
+    assert_allclose(nats, bits * np.log(2), rtol=2e-3)
+    assert_allclose(probabilities, np.exp(-nats), rtol=2e-3)
     colours = shown.evaluate_all(
         "all => all.map(each => getComputedStyle(each).backgroundColor)"
     )
     warmth = [float(re.search(r"([\d.]+)\)$", colour)[1]) for colour in colours]
-    np.testing.assert_allclose(warmth, 0.65 * np.minimum(bits / 16, 1), atol=3e-3)
+    assert_allclose(warmth, 0.65 * np.minimum(bits / 16, 1), atol=3e-3)
     match = re.match(r"Perplexity ([\d.]+): .* bits a token, 9 tokens$", said)
     perplexity = float(match[1])
-    np.testing.assert_allclose(perplexity, np.exp(nats.mean()), rtol=2e-3)
+    assert_allclose(perplexity, np.exp(nats.mean()), rtol=2e-3)
     # The selected token is the most surprising one.
     selected = shown.evaluate_all("all => all.map(each => each.ariaSelected)")
     assert selected.index("true") == nats.argmax() and selected.count("true") == 1
@@ -313,7 +327,7 @@ def test_a_click_on_an_alternative_goes_on_from_it(page, model, place):
     assert page.locator("#bars span").all_text_contents() == words
     shares = page.locator("#bars small").all_text_contents()
     percents = [float(share.rstrip("%")) for share in shares]
-    np.testing.assert_allclose(percents, 100 * np.array(probabilities[0]), rtol=1e-2)
+    assert_allclose(percents, 100 * np.array(probabilities[0]), rtol=1e-2)
     page.locator("#bars button").nth(2).click()
     assert status(page).startswith("Done; seed 1. ")
     assert tokens(page).all_text_contents()[: place + 1] == [*before, words[2]]
@@ -447,26 +461,17 @@ def test_the_text_comes_first_and_nothing_is_cut(page, width):
 
 @in_browser
 def test_pieces_of_a_character_are_known(page, exports):
-    pieces = Server(exports["pieces"].parent)
-    tab = page.context.browser.new_page()
-    try:
-        tab.goto(f"http://127.0.0.1:{pieces.port}/")
+    with served(page, exports["pieces"]) as (tab, _):
         status(tab)
         read(tab, "the 日本")
         assert tokens(tab).count() == 6
         assert tab.locator("#unknown").text_content() == ""
-    finally:
-        tab.close()
-        assert pieces.stop() == 0
 
 
 @in_browser
 def test_a_text_stands_as_in_print_and_is_read_as_it_was(page, exports):
-    server = Server(exports["tied"].parent)
     model = runtime.load(exports["tied"])
-    tab = page.context.browser.new_page()
-    try:
-        tab.goto(f"http://127.0.0.1:{server.port}/")
+    with served(page, exports["tied"]) as (tab, server):
         status(tab)
         read(tab, "a b c d")
         assert tokens(tab).all_text_contents() == ["a", "b", "-c", "d"]
@@ -480,17 +485,11 @@ def test_a_text_stands_as_in_print_and_is_read_as_it_was(page, exports):
         tab.locator("#history button").first.click()
         status(tab)
         assert tab.locator("#tokens").text_content() == whole
-    finally:
-        tab.close()
-        assert server.stop() == 0
 
 
 @in_browser
 def test_a_server_with_a_key_is_asked_with_it(page, exports):
-    secret = Server(exports["page_characters"].parent, KERAS_TRELLIS_KEY="k3y")
-    tab = page.context.browser.new_page()
-    try:
-        tab.goto(f"http://127.0.0.1:{secret.port}/")
+    with served(page, exports["page_characters"], KERAS_TRELLIS_KEY="k3y") as (tab, _):
         assert "Authorization: Bearer KEY" in status(tab)
         key = tab.get_by_label("Key of the server")
         key.fill("k3y")
@@ -500,9 +499,6 @@ def test_a_server_with_a_key_is_asked_with_it(page, exports):
         assert "1 of 4 tokens is unknown" in tab.locator("#unknown").text_content()
         tab.get_by_role("button", name="Link").click()
         assert "k3y" not in tab.url
-    finally:
-        tab.close()
-        assert secret.stop() == 0
 
 
 @in_browser

@@ -7,6 +7,7 @@ import hypothesis
 import hypothesis.strategies as st
 import numpy as np
 import pytest
+from numpy.testing import assert_allclose, assert_array_equal
 
 from keras_trellis.serving import runtime
 from keras_trellis.serving.failures import Failures
@@ -73,10 +74,10 @@ def check(model, row, plan):
     if plan["kind"] in ("score", "both") and not cancelled:
         expected = model.score_ids(ids, count, row.alternatives)
         compared = row.all_compared()
-        np.testing.assert_allclose(-compared.log_probs, expected.nll[0, 1:], atol=1e-5)
-        np.testing.assert_array_equal(compared.ranks, expected.ranks[0, 1:])
+        assert_allclose(-compared.log_probs, expected.nll[0, 1:], atol=1e-5)
+        assert_array_equal(compared.ranks, expected.ranks[0, 1:])
         alternatives = expected.likeliest_ids[0, 1:]
-        np.testing.assert_array_equal(compared.likeliest_ids, alternatives)
+        assert_array_equal(compared.likeliest_ids, alternatives)
     if plan["kind"] == "next" and not cancelled:
         log_probs = model.prefill(ids, count).log_probs[0]
         assert row.after[0] == np.argsort(-log_probs, kind="stable")[:3].tolist()
@@ -85,7 +86,7 @@ def check(model, row, plan):
     expected = model.generate(ids, count, model.empty_cache(1), **settings)
     written = [token.token_id for token in row.written]
     assert written == expected.ids[0, : len(written)].tolist()
-    np.testing.assert_allclose(
+    assert_allclose(
         [token.log_prob for token in row.written],
         expected.log_probs[0, : len(written)],
         atol=1e-5,

@@ -1,6 +1,6 @@
 """Runs commands of the trainers in the test's own process."""
 
-from absl import flags
+from absl import flags as absl_flags
 from absl.testing import flagsaver
 
 from trainers.cli import config_flags
@@ -12,12 +12,18 @@ def summary(output):
     return line
 
 
+def flags(text):
+    """Returns flags as words of a text; a word without `--` is a field of the config."""
+    words = text.split()
+    return tuple(w if w.startswith("--") else f"--config.{w}" for w in words)
+
+
 def config_of(*arguments):
     """Returns the config of a command line of a program that trains."""
-    flag_values = flags.FlagValues()
+    flag_values = absl_flags.FlagValues()
     for name in ("task", "preset", "config_file", "workdir"):
-        flags.DEFINE_string(name, None, "", flag_values=flag_values)
-    flags.DEFINE_string("mode", "train", "", flag_values=flag_values)
+        absl_flags.DEFINE_string(name, None, "", flag_values=flag_values)
+    absl_flags.DEFINE_string("mode", "train", "", flag_values=flag_values)
     config_flags.parse(["lm", *arguments], flag_values)
     return flag_values["config"].value
 

@@ -13,6 +13,7 @@ import pytest
 import tensorflow as tf
 from etils import epath
 
+from tests.refusals import refuses
 from tests.trainers.test_bad_inputs import fresh_flags
 from trainers import batch
 from trainers.scoring import output as scores_folder
@@ -176,7 +177,7 @@ def test_the_same_command_after_its_end_is_done_and_another_is_refused(corpus, c
     before = contents(output(corpus))
     assert batch.score(corpus) == COUNTS
     assert "has the scores already" in capsys.readouterr().out
-    with pytest.raises(ValueError, match="has the scores of another keep; choose"):
+    with refuses("has the scores of another keep; choose"):
         batch.score(corpus._replace(keep=[]))
     assert contents(output(corpus)) == before
 
@@ -195,7 +196,7 @@ def test_a_folder_of_a_command_that_was_killed_at_its_start_is_a_new_one(tmp_pat
         (tmp_path / name).touch()
     assert scores_folder.check(epath.Path(tmp_path), {}) is None
     (tmp_path / "notes.txt").touch()
-    with pytest.raises(ValueError, match="which is not empty and has no settings.json"):
+    with refuses("which is not empty and has no settings.json"):
         scores_folder.check(epath.Path(tmp_path), {})
 
 
@@ -226,7 +227,7 @@ def test_a_pipeline_that_fails_shows_nothing_and_begins_again(
     assert {*contents(output(again))} == {"settings.json"}
     other = again._replace(keep=[], output_field="of")
     differing = "has an unfinished run of another keep and output_field; choose"
-    with pytest.raises(ValueError, match=differing):
+    with refuses(differing):
         batch.score(other)
     forget(output(again) / "settings.json", "output_field")  # as of an earlier version
     (output(again) / "scores-00000-of-00009.jsonl").touch()  # as of an earlier attempt
@@ -280,7 +281,7 @@ def test_a_corpus_without_a_score_has_a_status(model, tmp_path, capsys):
 
 
 @pytest.mark.parametrize(
-    ("most", "status"),
+    "most, status",
     [((), 2), (("--max_failures=24.9%",), 2), (("--max_failures=25%",), 0)]
     + [(("--max_failures=0",), 2), (("--max_failures=1",), 0)],
     ids=str,

@@ -28,15 +28,6 @@ def test_ctrl_c_ends_it_as_soon_as_its_address_is_told(exports):
         assert process.wait(60) == 0
 
 
-def test_a_folder_without_an_export_is_refused(tmp_path, forks):
-    done = forks.run("-m", "trainers.demo", f"--model={tmp_path}", "--port=0")
-    assert done.returncode == 2 and not done.stdout
-    assert done.stderr.splitlines()[-1] == (
-        "error: --model must be the folder of an export, or of one of its versions, with a file "
-        f"manifest.json. Received: --model='{tmp_path}'"
-    )
-
-
 def test_a_port_in_use_is_told_before_the_model_loads(tmp_path):
     with (
         socket.create_server(("127.0.0.1", 0)) as used,
@@ -46,7 +37,7 @@ def test_a_port_in_use_is_told_before_the_model_loads(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("terminal", "browser", "opens"),
+    "terminal, browser, opens",
     [
         (True, webbrowser.BackgroundBrowser("firefox"), True),
         (True, webbrowser.GenericBrowser("lynx"), False),  # it would take the terminal

@@ -12,22 +12,16 @@ import tensorflow as tf
 from etils import epath
 
 from tests.trainers import calls, mnist_files
-from trainers import draw, evaluate, lm
+from trainers import draw, evaluate
 from trainers.drawing import experiment, pictures
 from trainers.studies import search
 from trainers.tasks import config as configs
 
-SMALL = (
-    "--task=mnist",
-    "--preset=small",
-    "--config.model.steps=3",
-    "--config.model.units=8",
-    "--config.data.batch_size=10",
-    "--config.data.validation=20",
-    "--config.evaluation.batch_size=10",
-    "--config.training.epochs=3",
-    "--config.training.checkpoint_every_steps=2",
-)
+SMALL = calls.flags("""
+    --task=mnist --preset=small model.steps=3 model.units=8 data.batch_size=10
+    data.validation=20 evaluation.batch_size=10 training.epochs=3
+    training.checkpoint_every_steps=2
+""")
 # `python -m trainers.draw`, with pictures of two images, which take less time.
 PROGRAM = """
 from trainers import draw
@@ -155,55 +149,7 @@ def test_other_images_are_refused(trained, call, tmp_path):
     assert f"{copied} belongs to a run on other images" in error
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ([], "--task is missing; expected one of mnist, svhn, cifar10"),
-        (["--task=mnst"], "unknown --task 'mnst'; did you mean 'mnist'?"),
-        (["--task=seq_mnist"], "--task=seq_mnist is one of python -m trainers.pixels"),
-        (["--task=mnist", "--preset=smal"], "did you mean 'small'?"),
-        (["--task=mnist", "--mode=draw"], "unknown --mode 'draw'"),
-        (
-            [*SMALL, "--config.model.decoder=lstn"],
-            "`config.model.decoder` must be one of ('lstm', 'gru'",
-        ),
-        (
-            [*SMALL, "--config.data.pixels=black"],
-            "`config.data.pixels` must be one of ('drawn', 'grey')",
-        ),
-        (
-            [*SMALL, "--config.model.depth=2"],
-            "unknown --config field 'model.depth'",
-        ),
-        (
-            [*SMALL, "--config.model.read=29"],
-            "must both be None, or integers of at most 28, the shorter side of the images. "
-            "Received: config.model.read=29, config.model.write=5",
-        ),
-        (
-            [*SMALL, "--config.data.batch_size=41"],
-            "`config.data.batch_size` must be at most 40, the number of training images. "
-            "Received: config.data.batch_size=41",
-        ),
-        (
-            [*SMALL, "--config.data.validation=60"],
-            "`config.data.validation` must be at most 59",
-        ),
-    ],
-)
-def test_bad_input_is_named_before_anything_is_written(
-    arguments, message, folder, call, tmp_path
-):
-    place = (f"--data_dir={folder}", f"--workdir={tmp_path}/run")
-    place = place if arguments else place[:1]
-    error = call(*arguments, *place, status=2)
-    assert message in error and len(error.splitlines()) == 1
-    assert not (tmp_path / "run").exists()
-
-
-def test_other_commands_send_its_tasks_here(call):
-    error = call("--task=mnist", status=2, program=lm)
-    assert "--task=mnist is one of python -m trainers.draw, not of trainers.lm" in error
+def test_its_tasks_cannot_be_searched():
     with pytest.raises(ValueError, match="--task=mnist cannot be searched"):
         search.space(configs.load("mnist"))
 

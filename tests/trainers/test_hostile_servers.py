@@ -43,6 +43,11 @@ def talking(talk):
             with connection, contextlib.suppress(OSError):
                 asked.append(connection.recv(2**16))
                 talk(connection, number)
+                # What is left unread would reset the connection before its answer is read.
+                connection.settimeout(1)
+                connection.shutdown(socket.SHUT_WR)
+                while connection.recv(2**16):
+                    pass
 
     with socket.create_server(("127.0.0.1", 0)) as server:
         thread = threading.Thread(target=answer, daemon=True)
@@ -101,16 +106,6 @@ def test_a_dripping_answer_ends_at_the_deadline(begun):
     assert 0.4 <= taken < 3  # all of the drops take 5
 
 
-def test_an_answer_that_never_begins_ends_at_the_deadline():
-    over = threading.Event()
-    with talking(lambda *_: over.wait(30)) as (address, _):
-        try:
-            for transport in PROTOCOLS.values():
-                refusal(asks(transport(address, "liar", 0.3)))
-        finally:
-            over.set()
-
-
 @pytest.mark.parametrize("framed", ["whole", "chunked", "until the end"])
 def test_an_answer_has_a_limit(framed, monkeypatch):
     monkeypatch.setattr(remote, "MOST_BYTES", 100_000)
@@ -152,7 +147,7 @@ DEEP = b"[" * 100_000
 
 
 @pytest.mark.parametrize(
-    ("answer", "message"),
+    "answer, message",
     [
         (http_of(DEEP), "malformed answer of liar on"),
         (
@@ -171,6 +166,7 @@ DEEP = b"[" * 100_000
         (http_of(b"", "500 taken\x9b31m"), "answered 500 "),
         (http_of(b"no " * 10**6, "404 Not Found"), "no no no"),
         (b"\x1b[2J\r\n\r\n", "no answer from"),
+        (b"HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\n{", "malformed answer"),
         (b"HTTP/1.1 200 OK\r\n" + b"A: b\r\n" * 200 + b"\r\n", "no answer from"),
     ],
 )
@@ -252,7 +248,7 @@ def model_at(protocol, address):
 
 
 @pytest.mark.parametrize(
-    ("changed", "message"),
+    "changed, message",
     [
         (
             {"count": np.int32([3])},
@@ -276,7 +272,7 @@ def test_numbers_that_cannot_be(protocol, changed, message):
 
 
 @pytest.mark.parametrize(
-    ("changed", "message"),
+    "changed, message",
     [
         ({"count": "[true]"}, "its `count` has values of bool"),
         # 2 in 32 bits
@@ -412,7 +408,7 @@ PART = b'data: {"choices": [{"printed": "a"}]}\n\n'
 
 
 @pytest.mark.parametrize(
-    ("mode", "body", "message"),
+    "mode, body, message",
     [
         ("score", b"[]", "it is no JSON object"),
         ("score", b"<html>", "malformed answer"),

@@ -7,6 +7,7 @@ import types
 import numpy as np
 import pytest
 import tensorflow as tf
+from numpy.testing import assert_allclose, assert_array_equal
 
 from tests.trainers import calls, mnist_files
 from trainers import evaluate, meta, meta_evaluate
@@ -23,18 +24,11 @@ from trainers.tasks import config as configs
 from trainers.tasks import run_folders
 from trainers.training import variables
 
-SMALL = (
-    "--preset=small",
-    "--config.model.units=4",
-    "--config.model.layers=1",
-    "--config.data.batch_size=4",
-    "--config.data.steps=6",
-    "--config.data.unroll=3",
-    "--config.data.episodes=3",
-    "--config.data.evaluated=5",
-    "--config.training.epochs=3",
-    "--config.training.checkpoint_every_steps=3",
-)
+SMALL = calls.flags("""
+    --preset=small model.units=4 model.layers=1 data.batch_size=4 data.steps=6
+    data.unroll=3 data.episodes=3 data.evaluated=5 training.epochs=3
+    training.checkpoint_every_steps=3
+""")
 QUADRATIC = ("--task=quadratic", "--config.data.dimensions=3", *SMALL)
 WHOLE = """
 from trainers import meta
@@ -100,7 +94,7 @@ def test_a_run_tells_its_losses_and_writes_the_optimizer(trained, call):
     kept = [name for name in best.files if name.startswith("model/")]
     kept = [best[name] for name in kept if "seed_generator" not in name]
     for one, other in zip(kept, network.get_weights(), strict=True):
-        np.testing.assert_array_equal(one, other)
+        assert_array_equal(one, other)
 
 
 def test_it_goes_on_bit_for_bit_after_a_kill(tmp_path, forks):
@@ -119,7 +113,7 @@ def test_it_goes_on_bit_for_bit_after_a_kill(tmp_path, forks):
         names = [name for name in one.files if not name.startswith(("cost/", "run_id"))]
         assert set(one.files) == set(other.files) and len(names) > 8
         for name in names:
-            np.testing.assert_array_equal(one[name], other[name], name)
+            assert_array_equal(one[name], other[name], name)
 
 
 def config_of(trained):
@@ -139,7 +133,7 @@ def test_truncations_are_parts_of_one_optimization(trained):
     draw = family.draw(tf.constant([config.seed, 2], tf.int64), 4)
     whole = rules.losses(rules.learned(network), draw, 6)[1:]
     expected = tf.reduce_mean(tf.reshape(whole, [2, 3, 4]), -1)
-    np.testing.assert_allclose(found, tf.reduce_sum(expected, 1), rtol=1e-5)
+    assert_allclose(found, tf.reduce_sum(expected, 1), rtol=1e-5)
     assert state[0].shape == (4, 3) and state[1][0][0].shape == (12, 4)
 
 
@@ -196,7 +190,7 @@ def test_the_report_has_the_run(trained):
 
 
 @pytest.mark.parametrize(
-    ("task", "layers", "update"),
+    "task, layers, update",
     [
         ("quadratic", 2, "added"),
         ("mnist_mlp", 2, "added"),
@@ -216,7 +210,7 @@ def test_a_preset_has_the_cells_of_kuo(task, layers, update):
 
 
 @pytest.mark.parametrize(
-    ("preset", "sizes"), [("small", (5_000, 20_000)), ("paper", (21_282_122,) * 2)]
+    "preset, sizes", [("small", (5_000, 20_000)), ("paper", (21_282_122,) * 2)]
 )
 def test_a_residual_network_has_the_preset_s_depth_and_channels(preset, sizes):
     rng = np.random.default_rng(0)
@@ -282,7 +276,7 @@ def test_rates_are_tuned_on_draws_of_their_own(trained, few_trials):
         best = min(finals, key=lambda rate: finals[rate].mean())
         assert found.rate == best and found.losses.shape == (61, 4)
         starts = outcomes[0].losses[0]
-        np.testing.assert_array_equal(found.losses[0], starts)  # the same draws
+        assert_array_equal(found.losses[0], starts)  # the same draws
 
 
 def test_an_evaluation_says_what_diverges():

@@ -12,26 +12,19 @@ from matplotlib import figure
 
 from tests import pictures
 from tests.trainers import calls, mnist_files
-from trainers import evaluate, lm, pixels, report
+from trainers import evaluate, pixels, report
 from trainers import export as export_command
 from trainers.data import files
 from trainers.sequences import experiment as sequence_runs
 from trainers.sequences import modeling
 from trainers.tasks import run_folders
 
-SMALL = (
-    "--preset=small",
-    "--config.model.units=12",
-    "--config.model.output_units=10",
-    "--config.data.batch_size=10",
-    "--config.data.validation=20",
-    "--config.evaluation.batch_size=10",
-    "--config.optimizer.learning_rate=1e-2",
-    "--config.schedule.epochs=(100,)",
-    "--config.training.epochs=15",
-    "--config.training.log_every_steps=2",
-    "--config.training.jit_compile=False",
-)
+SMALL = calls.flags("""
+    --preset=small model.units=12 model.output_units=10 data.batch_size=10
+    data.validation=20 evaluation.batch_size=10 optimizer.learning_rate=1e-2
+    schedule.epochs=(100,) training.epochs=15 training.log_every_steps=2
+    training.jit_compile=False
+""")
 TWO_LEVELS = ("--config.model.depth=2", "--config.model.dilation_rate=1,4")
 
 
@@ -156,7 +149,7 @@ PERMUTED = '{"sha256": {}, "permutation": %s}'
 
 
 @pytest.mark.parametrize(
-    ("damage", "problem"),
+    "damage, problem",
     [
         (lambda kept: "", "it is empty"),
         (lambda kept: json.dumps(kept)[:-5], "it is cut off"),
@@ -179,10 +172,8 @@ def test_a_damaged_record_of_the_data_is_named(
     trained, folder, call, tmp_path, damage, problem
 ):
     workdir, _ = trained
-    file, place = (
-        workdir / "data.json",
-        (f"--workdir={workdir}", f"--data_dir={folder}"),
-    )
+    file = workdir / "data.json"
+    place = (f"--workdir={workdir}", f"--data_dir={folder}")
     whole = file.read_text()
     export = (f"--workdir={workdir}", f"--output={tmp_path}/served")
     try:
@@ -250,17 +241,10 @@ def test_all_images_train_and_the_weights_are_those_of_the_end(folder, call, tmp
 
 
 def test_an_algorithm_is_learned_from_examples_that_are_new(call, tmp_path):
-    small = (
-        "--config.model.layer=lstm",
-        "--config.model.units=8",
-        "--config.data.symbols=2",
-        "--config.data.kinds=101",
-        "--config.data.batch_size=32",
-        "--config.data.train=160",
-        "--config.data.validation=40",
-        "--config.training.epochs=2",
-        "--config.training.log_every_steps=5",
-    )
+    small = calls.flags("""
+        model.layer=lstm model.units=8 data.symbols=2 data.kinds=101 data.batch_size=32
+        data.train=160 data.validation=40 training.epochs=2 training.log_every_steps=5
+    """)
     place = f"--workdir={tmp_path}/run"
     output = call("--task=memorization", "--preset=small", *small, place)
     assert "160 new training sequences an epoch of 8 steps" in output
@@ -353,66 +337,3 @@ def test_of_a_network_that_cannot_see_all_steps_and_a_picture_that_cannot_be_wri
     assert splits == ["validation", "validation", "test"]
     assert output.count(f"{tmp_path}/a/confusion.png cannot be written (") == 1
     assert (tmp_path / "a" / "result.json").exists()
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (
-            ["--task=ptb"],
-            "--task=ptb is one of python -m trainers.lm, not of trainers.pixels",
-        ),
-        (["--task=seq_mnst"], "did you mean 'seq_mnist'?"),
-        (["--task=seq_mnist", "--mode=generate"], "unknown --mode 'generate'"),
-        ([], "--task is missing"),
-        (["--task=seq_mnist", "--preset=smal"], "did you mean 'small'?"),
-        (["--task=adding", "--data_dir=."], "--data_dir has no use for --task=adding"),
-        (["--task=seq_mnist", "--data_dir=nowhere"], "nowhere"),
-        (
-            ["--task=adding", "--config.data.batch_size=0"],
-            "`config.data.batch_size` must be an",
-        ),
-        (["--task=adding", "--config.data.steps=1"], "`config.data.steps` must be an"),
-        (["--task=adding", "--config.data.test=0"], "`config.data.test` must be an"),
-        (
-            ["--task=adding", "--config.evaluation.batch_size=0"],
-            "`config.evaluation.batch_size`",
-        ),
-    ],
-)
-def test_bad_input_is_named_before_anything_is_written(
-    arguments, message, call, tmp_path
-):
-    error = call(*arguments, f"--workdir={tmp_path}/run", status=2)
-    assert message in error and len(error.splitlines()) == 1
-    assert not (tmp_path / "run").exists()
-
-
-@pytest.mark.parametrize(
-    ("given", "message"),
-    [
-        (
-            "--config.data.validation=60",
-            "`config.data.validation` must be at most 59, as there are 60 training images. "
-            "Received: config.data.validation=60",
-        ),
-        (
-            "--config.data.batch_size=41",
-            "`config.data.batch_size` must be at most 40, the number of training sequences. "
-            "Received: config.data.batch_size=41",
-        ),
-    ],
-)
-def test_sizes_that_the_images_do_not_have_are_refused(
-    folder, call, tmp_path, given, message
-):
-    arguments = ("--task=seq_mnist", *SMALL, given, f"--data_dir={folder}")
-    error = call(*arguments, f"--workdir={tmp_path}/run", status=2)
-    assert error == f"error: {message}\n"
-    assert not (tmp_path / "run").exists()
-
-
-def test_a_sequence_run_is_none_of_the_language_trainer(trained, call):
-    workdir, _ = trained
-    error = call("--mode=evaluate", f"--workdir={workdir}", status=2, program=lm)
-    assert "--task=permuted_mnist is one of python -m trainers.pixels" in error

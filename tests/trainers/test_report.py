@@ -228,43 +228,7 @@ def test_runs_of_the_same_name_go_by_their_paths(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("damage", "message"),
-    [
-        (
-            lambda folder: (folder / "config.json").unlink(),
-            "holds no run: config.json is missing",
-        ),
-        (
-            lambda folder: (folder / "config.json").write_text("{}"),
-            "config.json is damaged: it lacks `task`",
-        ),
-        (
-            lambda folder: (folder / "result.json").write_text("{"),
-            "result.json is damaged: it is cut off; the training command scores the run again",
-        ),
-        (
-            lambda folder: (folder / "result.json").write_text(
-                '{"epochs": 3, "scores": 1}'
-            ),
-            "result.json is damaged: `scores` is a whole number, not fields",
-        ),
-        (
-            lambda folder: (folder / "result.json").write_text(
-                '{"epochs": 3, "scores": {"test": {"exact": {"tokens": 2}}}}'
-            ),
-            "result.json is damaged: its scores are not those of a run .they lack 'perplexity'",
-        ),
-    ],
-)
-def test_a_folder_that_is_no_run_is_named(tmp_path, damage, message):
-    path = write_run(tmp_path / "run", test=4.0)
-    damage(tmp_path / "run")
-    with pytest.raises((WorkdirError, ValueError), match=f"{path}.*{message}"):
-        report.read_runs([path])
-
-
-@pytest.mark.parametrize(
-    ("damage", "problem", "points"),
+    "damage, problem, points",
     [
         (
             lambda table: table.write_bytes(b"\xef\xbb\xbf" + table.read_bytes()),
@@ -342,11 +306,3 @@ def test_the_name_of_a_run_commands_neither_terminal_nor_picture(
     text = (tmp_path / "docs" / "results.md").read_text()
     for shown in (printed.out, printed.err, text):
         assert r"\x1b[31mrun $x_{$" in shown and "\x1b" not in shown
-
-
-def test_a_runs_folder_is_no_place_for_a_report(tmp_path):
-    path = write_run(tmp_path / "run", test=4.0)
-    (tmp_path / "run" / "checkpoints").mkdir(exist_ok=True)
-    with pytest.raises(WorkdirError, match="is in the folder of a run"):
-        report.run([path], path)
-    assert not (tmp_path / "run" / "results.md").exists()

@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from etils import epath
+from numpy.testing import assert_allclose, assert_array_equal
 
 from configs import papers
 from configs.papers import ROWS
@@ -243,7 +244,7 @@ def assert_equal(path, other):
                 into.update({name: found[name] for name in names})
         assert arrays.keys() == expected.keys()
         for name, array in expected.items():
-            np.testing.assert_array_equal(arrays[name], array, err_msg=name)
+            assert_array_equal(arrays[name], array, err_msg=name)
     scores = [read_result(epath.Path(each))["scores"] for each in (path, other)]
     assert scores[0] == scores[1]
 
@@ -288,7 +289,7 @@ def trained_by_trainers(config, data_dir, path):
 
 
 @pytest.mark.parametrize(
-    ("task", "fields"),
+    "task, fields",
     [
         ("text", WORDS | NO_DROPOUT | {"data.history": "zero", "data.horizon": 2}),
         ("text", WORDS | DROPOUT),
@@ -338,16 +339,14 @@ def test_its_steps_are_those_of_the_other_trainers(
     others = {"data_dir": given_dir} if given_dir else {}
     run(environment, *flags(task, fields, **others, workdir=tmp_path / "run"))
     arrays = newest(tmp_path / "run")
-    np.testing.assert_allclose(arrays["losses"], losses, atol=1e-4)
+    assert_allclose(arrays["losses"], losses, atol=1e-4)
     expected = state.arrays()
     compared = [name for name in expected if name.startswith(("model/", "optimizer/"))]
     assert any(name.endswith("/average") for name in compared)
     for name in compared:
         if "seed" in name:
             continue
-        np.testing.assert_allclose(
-            arrays[name], expected[name], atol=1e-4, err_msg=name
-        )
+        assert_allclose(arrays[name], expected[name], atol=1e-4, err_msg=name)
 
 
 def test_fifty_steps_without_dropout(data_dir, environment, tmp_path):
@@ -359,7 +358,7 @@ def test_fifty_steps_without_dropout(data_dir, environment, tmp_path):
     run(
         environment, *flags("text", fields, data_dir=data_dir, workdir=tmp_path / "run")
     )
-    np.testing.assert_allclose(newest(tmp_path / "run")["losses"], losses, atol=1e-4)
+    assert_allclose(newest(tmp_path / "run")["losses"], losses, atol=1e-4)
     table = (tmp_path / "run/metrics.csv").read_text().splitlines()
     header, epoch = table[0].split(","), table[1].split(",")
     train = float(epoch[header.index("loss")])
@@ -468,7 +467,7 @@ def test_two_devices_train_as_one_does(finished, data_dir, environment, tmp_path
     assert ", 2 x cpu, step 0" in run(environment | two, *given)
     arrays = newest(tmp_path / "run")
     for name, expected in newest(path).items():
-        np.testing.assert_allclose(arrays[name], expected, atol=1e-5, err_msg=name)
+        assert_allclose(arrays[name], expected, atol=1e-5, err_msg=name)
 
 
 def test_a_run_that_diverges_ends_with_a_sentence(data_dir, environment, tmp_path):
@@ -508,7 +507,7 @@ def test_the_table_measures_a_row(environment):
 
 
 @pytest.mark.parametrize(
-    ("arguments", "message"),
+    "arguments, message",
     [
         ([], "--row is missing; expected one of ptb-word, "),
         (["--row=ptb-words"], "unknown --row 'ptb-words'; did you mean 'ptb-word'?"),
@@ -589,7 +588,7 @@ def test_orders_are_tensorflows(seed, count):
     for epoch in (0, 3):
         order = shuffling.order(count, seed, epoch)
         other = datasets.order(count, seed, tf.constant(epoch, "int64"))
-        np.testing.assert_array_equal(order, other)
+        assert_array_equal(order, other)
 
 
 def test_the_flops_of_products_in_loops():

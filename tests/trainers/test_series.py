@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from absl import flags
+from numpy.testing import assert_allclose
 
 from tests.trainers import calls
 from tests.trainers.time_series import series_files
@@ -14,18 +15,11 @@ from trainers import evaluate, series
 from trainers import export as export_command
 from trainers.time_series import exporting
 
-SMALL = (
-    "--config.data.channels=a,b",
-    "--config.data.time=t",
-    "--config.data.batch_size=4",
-    "--config.model.units=8",
-    "--config.model.output_units=6",
-    "--config.model.depth=3",
-    "--config.model.dilation_rate=1,4,16",
-    "--config.optimizer.learning_rate=3e-2",
-    "--config.training.epochs=8",
-    "--config.training.epoch_steps=0",
-)
+SMALL = calls.flags("""
+    data.channels=a,b data.time=t data.batch_size=4 model.units=8 model.output_units=6
+    model.depth=3 model.dilation_rate=1,4,16 optimizer.learning_rate=3e-2
+    training.epochs=8 training.epoch_steps=0
+""")
 
 
 @pytest.fixture(scope="module")
@@ -131,7 +125,7 @@ def test_predictions_are_those_of_the_export(trained, folder, call, tmp_path):
         )
         assert answer["labels"][0, 0] == row["answer"].encode()
         expected = [float(row["probability_high"]), float(row["probability_low"])]
-        np.testing.assert_allclose(answer["probabilities"][0], expected, atol=2e-3)
+        assert_allclose(answer["probabilities"][0], expected, atol=2e-3)
     card = (served / "1/assets.extra/model_card.md").read_text()
     assert "| Channels | a, b |" in card and "| Classes | high, low |" in card
     assert "| Time between two steps | 0.5 |" in card
@@ -201,7 +195,7 @@ def test_numbers_of_steps(folder, call, tmp_path):
         "values"
     ]
     expected = [float(row["answer"]) for row in ours]
-    np.testing.assert_allclose(values[0, :, 0], expected, atol=1e-5)
+    assert_allclose(values[0, :, 0], expected, atol=1e-5)
     precision = call(
         place[0],
         f"--output={served}",
@@ -226,5 +220,5 @@ def test_the_surprise_of_an_export_is_that_of_a_stream():
     padded = np.concatenate([values, np.full((2, 2), np.nan)]).astype("float32")
     endpoints = exporting.Endpoints(model, facts, 3)
     scores = endpoints.answer(tf.constant(padded[None]), tf.constant([11]))["scores"]
-    np.testing.assert_allclose(scores[0, :8], steps[3:], atol=1e-5)
+    assert_allclose(scores[0, :8], steps[3:], atol=1e-5)
     assert not np.any(scores[0, 8:])

@@ -16,11 +16,9 @@ def draw(*shape, seed=0):
 @pytest.mark.parametrize("spare", [0, 3])
 def test_causal_convolution(taps, dilation, spare):
     steps, width = 4, (taps - 1) * dilation + spare
-    past, x, kernel = (
-        draw(2, width, 3),
-        draw(2, steps, 3, seed=1),
-        draw(taps, 3, 5, seed=2),
-    )
+    past = draw(2, width, 3)
+    x = draw(2, steps, 3, seed=1)
+    kernel = draw(taps, 3, 5, seed=2)
     padded = convolution.pad_left(tf.constant(past), tf.constant(x))
     got = convolution.causal_convolution(padded, tf.constant(kernel), dilation, width)
     whole = np.concatenate([past, x], axis=1)

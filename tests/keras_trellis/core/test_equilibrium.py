@@ -3,9 +3,9 @@
 import dataclasses
 import math
 
-import hypothesis
-import hypothesis.strategies as st
 import tensorflow as tf
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from keras_trellis.core import caches, equilibrium, gates
 from keras_trellis.core.equilibrium import Solver
@@ -97,8 +97,8 @@ def check(network, weights, batch, steps, masked):
     assert_close(actual, streamed(engine.stream, *arguments), tolerance=1e-8)
 
 
-@hypothesis.settings(max_examples=5)
-@hypothesis.given(
+@settings(max_examples=5)
+@given(
     network=networks().map(one_turn),
     batch=st.integers(1, 3),
     steps=st.integers(0, 6),
@@ -109,8 +109,8 @@ def test_it_is_the_engine(network, batch, steps, masked, drops):
     check(network, weights_of(network, batch, drops=drops), batch, steps, masked)
 
 
-@hypothesis.settings(max_examples=4)
-@hypothesis.given(
+@settings(max_examples=4)
+@given(
     gate=st.sampled_from(["lstm", "gru", "tanh"]),
     groups=st.sampled_from([2, 3]),
     inject_groups=st.booleans(),

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import tensorflow as tf
+from numpy.testing import assert_allclose, assert_array_equal
 
 from keras_trellis.core import kernels
 from tests import numpy_reference
@@ -15,14 +16,14 @@ def draw(*shape, seed=0):
 def test_norm():
     v = draw(2, 3, 4)
     expected = [np.linalg.norm(v[..., channel]) for channel in range(4)]
-    np.testing.assert_allclose(kernels.norm(tf.constant(v)), expected, rtol=1e-14)
+    assert_allclose(kernels.norm(tf.constant(v)), expected, rtol=1e-14)
 
 
 def test_weight_normalized():
     v, g = draw(2, 3, 4), draw(4, seed=1)
     got = kernels.weight_normalized(tf.constant(v), tf.constant(g))
-    np.testing.assert_allclose(got, numpy_reference.normalize(v, g), rtol=1e-14)
-    np.testing.assert_allclose(kernels.norm(got), np.abs(g), rtol=1e-14)
+    assert_allclose(got, numpy_reference.normalize(v, g), rtol=1e-14)
+    assert_allclose(kernels.norm(got), np.abs(g), rtol=1e-14)
 
 
 def test_weight_normalized_gradient_is_orthogonal_to_the_direction():
@@ -33,13 +34,9 @@ def test_weight_normalized_gradient_is_orthogonal_to_the_direction():
         tape.watch([v, g])
         loss = tf.reduce_sum(kernels.weight_normalized(v, g) * cotangent)
     dv, dg = tape.gradient(loss, [v, g])
-    np.testing.assert_allclose(
-        tf.reduce_sum(dv * v, axis=(0, 1)), np.zeros(4), atol=1e-14
-    )
+    assert_allclose(tf.reduce_sum(dv * v, axis=(0, 1)), np.zeros(4), atol=1e-14)
     unit = v / kernels.norm(v)
-    np.testing.assert_allclose(
-        dg, tf.reduce_sum(unit * cotangent, axis=(0, 1)), rtol=1e-13
-    )
+    assert_allclose(dg, tf.reduce_sum(unit * cotangent, axis=(0, 1)), rtol=1e-13)
 
 
 def test_a_channel_without_weights_stays_zero_without_nan():
@@ -62,7 +59,7 @@ def test_drop_past_taps(taps):
     expected = kernel.copy()
     expected[: max(taps - 1, 1)] *= mask
     got = kernels.drop_past_taps(tf.constant(kernel), tf.constant(mask))
-    np.testing.assert_array_equal(got, expected)
+    assert_array_equal(got, expected)
 
 
 @pytest.mark.parametrize("blocks", [1, 4])
@@ -75,7 +72,7 @@ def test_expand_group_hidden(taps, groups, blocks):
         kernel, taps, groups * n, blocks, groups
     )
     got = kernels.expand_group_hidden(tf.constant(kernel), blocks, groups)
-    np.testing.assert_array_equal(got, expected)
+    assert_array_equal(got, expected)
 
 
 @pytest.mark.parametrize("blocks", [1, 4])
@@ -85,4 +82,4 @@ def test_expand_group_input(groups, blocks):
     kernel = draw(1, p, blocks * n)
     expected = numpy_reference.dense_kernel(kernel, 1, groups * n, blocks, groups)
     got = kernels.expand_group_input(tf.constant(kernel), blocks, groups)
-    np.testing.assert_array_equal(got, expected)
+    assert_array_equal(got, expected)

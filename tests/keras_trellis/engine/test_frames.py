@@ -7,6 +7,7 @@ import pytest
 import tensorflow as tf
 
 import keras_trellis
+from keras_trellis import TrellisLayer
 from keras_trellis.core.gates import LSTMGate
 
 LIBRARY = str(pathlib.Path(keras_trellis.__file__).parent)
@@ -35,9 +36,7 @@ class RecordingGate(LSTMGate):
 @pytest.mark.parametrize("steps", [1, 6, None], ids="{} steps".format)
 @pytest.mark.parametrize("way", ["call", "stream"])
 def test_at_most_eleven_frames(way, steps, training):
-    layer = keras_trellis.TrellisLayer(
-        4, 20, dilation_rate=(1, 2), return_sequences=True
-    )
+    layer = TrellisLayer(4, 20, dilation_rate=(1, 2), return_sequences=True)
     layer.build([2, steps, 3])
     layer.gate = gate = RecordingGate()
     sequences = tf.TensorSpec([2, steps, 3])

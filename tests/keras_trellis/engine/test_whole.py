@@ -15,7 +15,7 @@ import keras_trellis
 from keras_trellis.core import caches, gates
 from keras_trellis.core.network import Network, Weights
 from keras_trellis.core.trellis import trellis
-from keras_trellis.engine import convolution, streaming, tiles, whole
+from keras_trellis.engine import streaming, tiles, whole
 from tests import nests
 from tests.keras_trellis.networks import (
     WIDTHS,
@@ -186,7 +186,7 @@ def test_a_layer_in_tiles_has_the_gradients_of_one_without():
 
 
 @pytest.mark.parametrize(
-    ("depth", "dilations", "steps", "num_outputs", "pays"),
+    "depth, dilations, steps, num_outputs, pays",
     [
         (16, (1,), 512, None, True),
         (8, (1, 2, 4, 8), 1024, None, True),
@@ -265,32 +265,3 @@ def test_a_masked_step_leaves_the_cache_of_its_row_untouched(steps):
         assert np.array_equal(before[0], got[0])
         assert_close(got[1], first[1])
         assert np.isfinite(got).all()
-
-
-def test_compiled_parts_change_nothing(monkeypatch):
-    """Nor does a training step's XLA leave its place: nothing of it is there without training."""
-    monkeypatch.setattr(convolution, "_STEP_UNITS", 0)
-    network = hypothesis.find(
-        networks(), lambda each: each.depth == 3 and each.kernel_size == 2
-    )
-    weights, sequences = weights_of(network, 2), tensor(2, 6, P, seed=6)
-
-    def run(weights, sequences, training):
-        how = dict(stops=[network.depth], num_outputs=4, training=training)
-        return whole.run(network, weights, sequences, **how)
-
-    graphs = [
-        tf.function(
-            functools.partial(with_gradients, functools.partial(run, training=training))
-        )
-        for training in (True, False)
-    ]
-    assert_close(graphs[0](weights, sequences), graphs[1](weights, sequences))
-    for graph, compiles in zip(graphs, (True, False), strict=True):
-        functions = (
-            graph.get_concrete_function(weights, sequences).graph.as_graph_def().library
-        )
-        assert (
-            any(each.attr["_XlaMustCompile"].b for each in functions.function)
-            == compiles
-        )

@@ -32,7 +32,7 @@ def companions(call, expected):
 
 
 @pytest.mark.parametrize(
-    ("call", "expected", "message"),
+    "call, expected, message",
     [
         (
             lambda x: {"y": tf.math.bessel_i0(x)},

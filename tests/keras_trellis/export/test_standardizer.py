@@ -1,9 +1,9 @@
 """Operations that make a text ready; tests/trainers/data has those of the tasks."""
 
-import hypothesis
-import hypothesis.strategies as st
 import pytest
 import tensorflow as tf
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from keras_trellis.export import Standardizer
 
@@ -15,17 +15,15 @@ MADE = Standardizer(
 )
 
 
-@hypothesis.given(
-    text=st.text(max_size=20) | st.text("aA1$.-ßΣς \n\v\0[]", max_size=20)
-)
-@hypothesis.settings(max_examples=100)
+@given(text=st.text(max_size=20) | st.text("aA1$.-ßΣς \n\v\0[]", max_size=20))
+@settings(max_examples=100)
 def test_python_does_what_the_graph_does(text):
     (expected,) = MADE(tf.constant([text.encode()])).numpy()
     assert MADE.apply(text) == expected.decode()
 
 
 @pytest.mark.parametrize(
-    ("operation", "message"),
+    "operation, message",
     [
         (["upper"], r"must be lists like \['lower'\].*Received: \['upper'\]"),
         (["lower", "a"], "Received: \\['lower', 'a'\\]"),

@@ -15,6 +15,7 @@ import tensorflow as tf
 
 from keras_trellis import TrellisClassifier, TrellisLayer, export
 from keras_trellis.export import versions
+from tests.refusals import refuses
 
 
 def write(folder):
@@ -42,7 +43,7 @@ def test_versions_count_on(tmp_path):
 def test_a_name_that_is_no_version_of_a_server(tmp_path, name):
     model = tmp_path / name  # neither is it one of a model's folder
     (model / name).mkdir(parents=True)
-    with pytest.raises(ValueError, match="which has none"):
+    with refuses("which has none"):
         versions.newest(str(model))
     assert (
         versions.publish(write, str(model))
@@ -62,7 +63,7 @@ def test_after_the_greatest_version_there_is_none(tmp_path):
     greatest = str(2**63 - 1)
     (tmp_path / greatest).mkdir()
     assert versions.newest(str(tmp_path)) == str(tmp_path / greatest)
-    with pytest.raises(ValueError, match=f"`path` must .* {greatest}"):
+    with refuses(f"`path` must .* {greatest}"):
         versions.publish(write, str(tmp_path))
     assert names(tmp_path) == [greatest]
 
@@ -283,14 +284,12 @@ def test_an_object_store_gets_the_graph_last(monkeypatch):
 def test_what_is_no_folder_of_a_model(tmp_path, make, reason):
     path = tmp_path / "model"
     make(path)
-    with pytest.raises(
-        ValueError, match=f"`path` must be .* Received: path='{path}', {reason}"
-    ):
+    with refuses(f"`path` must be .* Received: path='{path}', {reason}"):
         versions.check_folder(str(path))
 
 
 def test_a_version_is_no_folder_of_a_model(tmp_path):
-    with pytest.raises(ValueError, match="whose name is that of a version"):
+    with refuses("whose name is that of a version"):
         versions.check_folder(f"{tmp_path}/12/")
     versions.check_folder(f"{tmp_path}/model")
 

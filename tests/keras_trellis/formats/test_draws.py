@@ -5,6 +5,7 @@ import hypothesis.strategies as st
 import numpy as np
 import pytest
 import tensorflow as tf
+from numpy.testing import assert_allclose, assert_array_equal
 
 from keras_trellis.backend import current as backend
 from keras_trellis.export import continuation
@@ -35,10 +36,10 @@ def words(text):
     return np.array([int(word, 16) for word in text.split()], np.uint32)
 
 
-@pytest.mark.parametrize(("counter", "key", "block"), KNOWN)
+@pytest.mark.parametrize("counter, key, block", KNOWN)
 def test_philox_gives_the_known_answers(counter, key, block):
     found = np.ravel(philox.philox(words(counter)[:, None], words(key)[:, None]))
-    np.testing.assert_array_equal(found, words(block))
+    assert_array_equal(found, words(block))
 
 
 @pytest.fixture(scope="module")
@@ -73,13 +74,13 @@ def test_a_row_draws_by_its_seed_and_number_alone(graph, rows):
     found = philox.bits(seeds, numbers, 13, places)
     key = np.array([[s % 2**32, s % 2**64 // 2**32] for s, _ in rows], np.uint32)
     given = np.column_stack([key.view(np.int32), places]).astype(np.int32)
-    np.testing.assert_array_equal(graph["bits"](given, numbers), found)
+    assert_array_equal(graph["bits"](given, numbers), found)
     for index, number in enumerate(numbers):
         for block in range(4):
             counter = np.array([block, index, number, 0], np.uint32)
             expected = philox.philox(counter[:, None], key[index][:, None])
             own = found[index, 4 * block : 4 * block + 4]
-            np.testing.assert_array_equal(own, np.ravel(expected)[: len(own)])
+            assert_array_equal(own, np.ravel(expected)[: len(own)])
 
 
 def test_noise_is_that_of_one_draw_after_the_other():
@@ -91,7 +92,7 @@ def test_noise_is_that_of_one_draw_after_the_other():
             noise.choose(rows)
             seeds, numbers = seeds[rows], numbers[rows]
         expected = sampling.gumbel(philox.bits(seeds, numbers + step, 9))
-        np.testing.assert_array_equal(noise(), expected)
+        assert_array_equal(noise(), expected)
 
 
 def kept(row, top_k, top_p):
@@ -118,10 +119,10 @@ def test_a_token_is_chosen_by_the_definition(graph, rows, seed):
     top_k = np.array([k for _, k, _ in rows], np.int32)
     top_p = np.array([p for *_, p in rows], np.float32)
     found = sampling.filtered(scores, top_k, top_p)
-    np.testing.assert_array_equal(graph["filtered"](scores, top_k, top_p), found)
+    assert_array_equal(graph["filtered"](scores, top_k, top_p), found)
     for index, (_, k, p) in enumerate(rows):
         expected = kept(scores[index].astype(float), k, p)
-        np.testing.assert_array_equal(np.isfinite(found[index]), expected)
+        assert_array_equal(np.isfinite(found[index]), expected)
     temperature = np.linspace(0, 2, len(rows), dtype=np.float32)
     seeds = np.full(len(rows), seed)
     numbers = np.arange(len(rows), dtype=np.int32)
@@ -129,7 +130,7 @@ def test_a_token_is_chosen_by_the_definition(graph, rows, seed):
     noise = sampling.Noise(seeds, numbers, 13)
     token = sampling.draw(scores, sampling.Sampling(*how), noise)
     drawn = graph["draw"](scores, sampling.Sampling(*how), numbers)
-    np.testing.assert_array_equal(drawn, token)
+    assert_array_equal(drawn, token)
     assert token[0] == scores[0].argmax()  # without noise
 
 
@@ -142,7 +143,7 @@ def test_draws_are_distributed_as_the_softmax_is():
     noise = sampling.Noise(how.seed, np.zeros(count, int), 4)
     token = sampling.draw(rows, how, noise)
     shares = np.bincount(token, minlength=4) / count
-    np.testing.assert_allclose(shares, np.exp(scores), atol=0.01)
+    assert_allclose(shares, np.exp(scores), atol=0.01)
 
 
 TEXT = st.text("ab é\0", max_size=8)
@@ -180,4 +181,4 @@ def test_bits_of_a_seed_are_tensorflows(count, seed):
     expected = tf.random.stateless_uniform(
         [count], tf.constant(seed, "int64"), None, None, "uint32", "philox"
     )
-    np.testing.assert_array_equal(philox.stateless_bits(count, seed), expected)
+    assert_array_equal(philox.stateless_bits(count, seed), expected)

@@ -129,7 +129,7 @@ def shape(value):
 
 
 @pytest.mark.parametrize(
-    ("data", "message"),
+    "data, message",
     [
         (b"[" * 200_000 + b"]" * 200_000, "nested too deeply"),
         (b"[]", r"must have the format 2 or 1, which this release reads. Received: \[\]"),

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from keras_trellis.core import lines
 from keras_trellis.formats.rings import Line, Rings, Table, new
+from tests.refusals import refuses
 
 ROWS = 3
 
@@ -107,7 +108,7 @@ TEXT = Table(LINES).to_json()
     ],
 )
 def test_what_is_no_table_is_refused(text):
-    with pytest.raises(ValueError, match="a table of delay lines of format 1"):
+    with refuses("a table of delay lines of format 1"):
         Table.from_json(text)
 
 
@@ -122,6 +123,6 @@ def test_entries_of_another_export_are_refused():
         entries | {new("lines_0"): np.ones([1, 1, 2])},
         entries | {new("lines_1"): np.ones([ROWS, 2])},
     ):
-        with pytest.raises(ValueError, match="`entries` must have 'new_lines_[01]' of"):
+        with refuses("`entries` must have 'new_lines_[01]' of"):
             rings.push(wrong)
     rings.push(entries)

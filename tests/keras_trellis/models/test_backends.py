@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import keras_trellis
+from keras_trellis import TrellisClassifier, TrellisLayer, TrellisLM
 
 V, E, B, T, CLASSES = 11, 4, 3, 6, 3
 HEADS = {
@@ -115,10 +116,8 @@ model.save("back.keras")
 def language_model(head):
     depth = 3 if head == "tied" else 1
     dilations = (1, 2)[:depth]
-    layer = keras_trellis.TrellisLayer(
-        5, depth, output_units=E, dilation_rate=dilations
-    )
-    model = keras_trellis.TrellisLM(
+    layer = TrellisLayer(5, depth, output_units=E, dilation_rate=dilations)
+    model = TrellisLM(
         V,
         layer,
         embedding_units=E,
@@ -166,10 +165,8 @@ def test_models_of_tensorflow_answer_and_train_alike_on_jax(tmp_path):
         model.save(tmp_path / f"{head}.keras")
         given |= language_answers(model, head, given["ids"], given["targets"])
 
-    layer = keras_trellis.TrellisLayer(5, 2, output_units=CLASSES)
-    model = keras_trellis.TrellisClassifier(
-        CLASSES, layer, permutation=rng.permutation(T)
-    )
+    layer = TrellisLayer(5, 2, output_units=CLASSES)
+    model = TrellisClassifier(CLASSES, layer, permutation=rng.permutation(T))
     sequences = rng.normal(size=(4, T, 2)).astype("float32")
     labels = rng.integers(0, CLASSES, 4)
     model.build((None, None, 2))

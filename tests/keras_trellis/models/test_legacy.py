@@ -4,14 +4,15 @@ import numpy as np
 import pytest
 
 from keras_trellis import TrellisClassifier, TrellisLM
+from tests.refusals import refuses
 
 IDS = np.arange(8).reshape(2, 4)
 
 
 def test_the_constructors_of_0_1_are_refused():
-    with pytest.raises(ValueError, match="`trellis` must be a sequence layer.*=4"):
+    with refuses("`trellis` must be a sequence layer.*=4"):
         TrellisLM(9, 4, embedding_units=3)
-    with pytest.raises(ValueError, match="depth"):
+    with refuses("depth"):
         TrellisClassifier(9, 4, depth=2)
 
 

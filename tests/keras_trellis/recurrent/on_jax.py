@@ -12,6 +12,7 @@ import jax
 import keras
 import numpy as np
 from jax import numpy as jnp
+from numpy.testing import assert_allclose
 
 # Only this part of the library, without what its `__init__` imports.
 package = types.ModuleType("keras_trellis")
@@ -51,7 +52,7 @@ def check_streams(layers, x, mask):
         return [(in_chunks(each, x), each(x, mask=mask)[0]) for each in layers]
 
     for chunks, whole in jax.jit(run)(x):
-        np.testing.assert_allclose(chunks, whole, atol=1e-5)
+        assert_allclose(chunks, whole, atol=1e-5)
 
 
 def check_stateful(x):
@@ -71,7 +72,7 @@ def check_stateful(x):
         results = model.predict(halves, batch_size=rows, verbose=0)
         for layer, result, expected in zip(layers, results, whole, strict=True):
             result = np.concatenate(np.split(result, 2), axis=1)
-            np.testing.assert_allclose(result, expected, atol=1e-5)
+            assert_allclose(result, expected, atol=1e-5)
             layer.reset_state()
 
 

@@ -2,12 +2,12 @@
 
 import functools
 
-import hypothesis
-import hypothesis.strategies as st
 import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
 
 from keras_trellis import recurrent
 from keras_trellis.engine import linear_recurrence
@@ -71,24 +71,22 @@ def short_blocks():
         yield
 
 
-@hypothesis.given(
+@given(
     units=st.sampled_from([1, 3]),
     rows=st.integers(1, 4),
     steps=st.integers(1, 40),
     seed=st.integers(0, 2**32 - 1),
 )
-@hypothesis.settings(max_examples=15, deadline=None)
+@settings(max_examples=15, deadline=None)
 def test_it_is_the_loop(short_blocks, units, rows, steps, seed):
     inputs = draw(seed, rows, steps, units)
     layer, loop = graphs(units)
     nests.assert_close(layer(*inputs), loop(*inputs), tolerance=1e-12)
 
 
-@hypothesis.given(
-    cuts=st.lists(st.integers(0, 300), max_size=3), seed=st.integers(0, 2**32 - 1)
-)
-@hypothesis.example(cuts=[128, 129, 300], seed=0)
-@hypothesis.settings(max_examples=5, deadline=None)
+@given(cuts=st.lists(st.integers(0, 300), max_size=3), seed=st.integers(0, 2**32 - 1))
+@example(cuts=[128, 129, 300], seed=0)
+@settings(max_examples=5, deadline=None)
 def test_chunks_are_one_pass(cuts, seed):
     layer = make(2)
     x, first, cell, mask = draw(seed, 2, 300, 2)

@@ -8,6 +8,7 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+from numpy.testing import assert_allclose
 
 from keras_trellis import recurrent
 from tests import ROOT
@@ -51,8 +52,6 @@ def test_jax_gives_the_numbers_of_tensorflow(tmp_path):
 
     *results, trained = np.load(tmp_path / "results.npz").values()
     for result, expected in zip(results, with_gradients(model, with_nan), strict=True):
-        np.testing.assert_allclose(result, expected, rtol=2e-5, atol=2e-5)
+        assert_allclose(result, expected, rtol=2e-5, atol=2e-5)
     again = keras.models.load_model(tmp_path / "trained.keras")
-    np.testing.assert_allclose(
-        again(np.where(MASK[..., None], x, 0)), trained, atol=2e-5
-    )
+    assert_allclose(again(np.where(MASK[..., None], x, 0)), trained, atol=2e-5)

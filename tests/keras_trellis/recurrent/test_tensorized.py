@@ -2,24 +2,22 @@
 
 import functools
 
-import hypothesis
-import hypothesis.strategies as st
 import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.testing import assert_allclose, assert_array_equal
 
-import keras_trellis
 from keras_trellis import TensorizedLSTM
 from keras_trellis.engine import recurrence
 from keras_trellis.recurrent import TensorizedLSTMCell
 from tests import nests
 from tests.keras_trellis import litert
+from tests.keras_trellis.gradients import with_gradients
 from tests.keras_trellis.recurrent import numpy_tensorized
-from tests.keras_trellis.recurrent.in_keras import (
-    check_bidirectional_and_saved,
-    check_stateful,
-)
+from tests.refusals import refuses
 
 assert_close = functools.partial(nests.assert_close, tolerance=1e-12)
 
@@ -59,10 +57,10 @@ def drawn(draw):
     return arguments | {"channel_normalization": normalizes}
 
 
-few = hypothesis.settings(max_examples=15, deadline=None)
+few = settings(max_examples=15, deadline=None)
 
 
-@hypothesis.given(arguments=drawn())
+@given(arguments=drawn())
 @few
 def test_the_equations(arguments):
     layer, x = make(**arguments)
@@ -80,7 +78,7 @@ def test_the_equations(arguments):
     assert_close(found, (outputs, *state), tolerance=1e-10)
 
 
-@hypothesis.given(arguments=drawn())
+@given(arguments=drawn())
 @few
 def test_an_output_depends_on_the_inputs_up_to_its_step(arguments):
     """By brute force, and by gradients."""
@@ -111,7 +109,7 @@ def test_depth_and_delay(kernel_size):
         assert layer.receptive_field is None
 
 
-@hypothesis.given(arguments=drawn(), cut=st.integers(1, T - 1), training=st.booleans())
+@given(arguments=drawn(), cut=st.integers(1, T - 1), training=st.booleans())
 @few
 def test_chunks_are_one_pass(arguments, cut, training):
     """Whatever the further steps read: the layer runs them over zeros."""
@@ -127,7 +125,7 @@ def test_chunks_are_one_pass(arguments, cut, training):
     assert_close(late[:, layer.delay :], outputs)
 
 
-@hypothesis.given(
+@given(
     arguments=drawn(),
     valid=st.lists(st.booleans(), min_size=B * T, max_size=B * T),
     training=st.booleans(),
@@ -161,7 +159,7 @@ def test_a_masked_step_is_skipped(arguments, valid, training, **flags):
         assert_close([each[row : row + 1] for each in states], after)
 
 
-@hypothesis.given(arguments=drawn(), masked=st.booleans(), unroll=st.booleans())
+@given(arguments=drawn(), masked=st.booleans(), unroll=st.booleans())
 @few
 def test_the_late_form_is_the_cell_in_the_loop_of_keras(arguments, masked, unroll):
     layer, x = make(delayed=True, unroll=unroll, **arguments)
@@ -179,22 +177,6 @@ def test_the_late_form_is_the_cell_in_the_loop_of_keras(arguments, masked, unrol
     assert_close(
         with_gradients(train, layer, x, initial, mask), expected, tolerance=1e-10
     )
-
-
-def with_gradients(call, layer, x, initial, mask):
-    """The results of a call, and gradients of a sum that weighs them all."""
-    x, *initial = map(tf.convert_to_tensor, [x, *initial])
-    values = [each.value for each in layer.trainable_variables]
-    with tf.GradientTape() as tape:
-        tape.watch([x, initial])
-        results = tf.nest.flatten(call(x, initial_state=initial or None, mask=mask))
-        loss = 0.0
-        for result in results:
-            flat = tf.reshape(result, [-1])
-            loss += tf.reduce_sum(flat * tf.sin(tf.range(tf.size(flat), dtype=x.dtype)))
-    none = tf.UnconnectedGradients.ZERO
-    sources = [x, *initial, *values]
-    return results, tape.gradient(loss, sources, unconnected_gradients=none)
 
 
 @pytest.mark.parametrize("masked", [False, True])
@@ -219,8 +201,8 @@ def test_a_training_graph_of_unknown_sizes(masked):
 # Theorem C of the paper's appendix: softmax kernels make each memory cell a convex combination.
 
 
-@hypothesis.given(arguments=drawn())
-@hypothesis.settings(max_examples=10, deadline=None)
+@given(arguments=drawn())
+@settings(max_examples=10, deadline=None)
 def test_the_memory_convolution_is_a_convex_combination(arguments):
     """With i = 0 and f = 1 a step is that convolution, which is linear; so here is its matrix.
 
@@ -239,10 +221,10 @@ def test_the_memory_convolution_is_a_convex_combination(arguments):
     matrix = np.reshape(carried, [size // CHANNELS, CHANNELS, -1, CHANNELS])
     within = np.einsum("icoc->cio", matrix)  # of each channel alone
     assert (within >= 0).all()
-    np.testing.assert_allclose(within.sum(1), 1, rtol=1e-12)
-    np.testing.assert_allclose(within[0], within[1], rtol=1e-12)  # one kernel for all
+    assert_allclose(within.sum(1), 1, rtol=1e-12)
+    assert_allclose(within[0], within[1], rtol=1e-12)  # one kernel for all
     others = matrix.sum((0, 2)) - np.diag(np.diag(matrix.sum((0, 2))))
-    np.testing.assert_array_equal(others, 0)
+    assert_array_equal(others, 0)
 
 
 # Kinship
@@ -297,24 +279,6 @@ def test_streaming_at_once_and_late():
     assert_close(late(x)[0][:, layer.delay :], in_time)
 
 
-def test_bidirectional_and_a_saved_model(tmp_path):
-    layer, x = make(rank=3, channel_normalization=True, return_state=False)
-    check_bidirectional_and_saved(layer, x, MASK, tmp_path / "model.keras")
-
-
-def test_a_stateful_layer_goes_on():
-    check_stateful(functools.partial(make, 4), assert_close)
-
-
-def test_a_language_model_learns():
-    layers = [TensorizedLSTM(5, 3, recurrent_dropout=0.1, dropout=0.1, seed=0)]
-    model = keras_trellis.TrellisLM(7, layers, embedding_units=5)
-    ids = np.arange(12).reshape(2, 6) % 7
-    model.compile(keras.optimizers.Adam(1e-2), jit_compile=False)
-    history = model.fit(ids, ids, epochs=4, verbose=0).history["loss"]
-    assert history[-1] < history[0]
-
-
 def test_one_dropout_mask_holds_for_the_further_steps_too():
     arguments = {"recurrent_dropout": 0.5, "weight_dropout": 0.5, "seed": 1}
     layer, x = make(4, **arguments)
@@ -351,7 +315,7 @@ def test_the_forget_bias_and_the_other_initializers():
     layer(np.ones((1, 2, 3), "float32"))
     bias = layer.cell.bias.numpy()
     expected = np.repeat([0, 0, 4, 0, 0], [3, 3, 3, 3, 3])  # the last: K = 3 logits
-    np.testing.assert_array_equal(bias, expected)
+    assert_array_equal(bias, expected)
     assert len(layer.losses) == 1
     copy = TensorizedLSTM.from_config(layer.get_config())
     assert copy.get_config() == layer.get_config()
@@ -383,19 +347,19 @@ BAD = [
 ]
 
 
-@pytest.mark.parametrize(("arguments", "message"), BAD, ids=[str(a) for a, _ in BAD])
+@pytest.mark.parametrize("arguments, message", BAD, ids=[str(a) for a, _ in BAD])
 def test_bad_input_is_named(arguments, message):
-    with pytest.raises(ValueError, match=message):
+    with refuses(message):
         TensorizedLSTM(**{"units": 2, "size": 3, **arguments})
 
 
 def test_states_of_the_wrong_shape():
     layer, x = TensorizedLSTM(2, 3), np.ones((B, T, P), "float32")
     states = [np.ones((B, 3, 2), "float32")] * 2
-    with pytest.raises(ValueError, match=r"`initial_state` must be 2.*\[3, 3, 2\]"):
+    with refuses(r"`initial_state` must be 2.*\[3, 3, 2\]"):
         layer(x, initial_state=states)
     cell = TensorizedLSTMCell(2, 3)
-    with pytest.raises(ValueError, match=r"2 tensor.*\[3, 6\].*\[3, 12\]"):
+    with refuses(r"2 tensor.*\[3, 6\].*\[3, 12\]"):
         cell(x[:, 0], [np.ones((B, 12), "float32")] * 2)
 
 
@@ -419,7 +383,7 @@ def differentiated(layer, initial, graph):
 
 
 @pytest.mark.parametrize(
-    ("arguments", "lengths", "masked", "graph"),
+    "arguments, lengths, masked, graph",
     [
         ({"channel_normalization": True}, [1, 2, 17], False, True),
         ({"rank": 3, "size": 2, "kernel_size": 2}, [9], True, False),

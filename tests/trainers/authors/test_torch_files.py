@@ -8,6 +8,7 @@ import sys
 import numpy as np
 import pytest
 
+from tests.refusals import refuses
 from trainers.authors import torch_files
 from trainers.authors.torch_files import read_state_dict
 
@@ -58,15 +59,13 @@ def test_what_torch_wrote(torch, path):
 def test_a_file_that_is_cut_short_is_refused_in_a_line(read, path):
     whole = path.read_bytes()
     for length in range(0, len(whole), 37):
-        with pytest.raises(
-            ValueError, match="must be a state dict that torch saved"
-        ) as error:
+        with refuses("must be a state dict that torch saved") as error:
             read(whole[:length])
         assert len(str(error.value).splitlines()) == 1
 
 
 @pytest.mark.parametrize(
-    ("content", "message"),
+    "content, message",
     [
         (b"", "it is empty"),
         (b"weights", "cannot be read: .+"),
@@ -75,12 +74,12 @@ def test_a_file_that_is_cut_short_is_refused_in_a_line(read, path):
     ],
 )
 def test_what_is_no_file_of_torch_is_told(read, content, message):
-    with pytest.raises(ValueError, match=message):
+    with refuses(message):
         read(content)
 
 
 @pytest.mark.parametrize(
-    ("make", "message"),
+    "make, message",
     [
         (lambda torch: [torch.zeros(1)], "it holds a list; expected a mapping"),
         (lambda torch: {1: torch.zeros(1)}, "keys are not all strings"),
@@ -93,7 +92,7 @@ def test_what_is_no_file_of_torch_is_told(read, content, message):
 )
 def test_what_is_no_state_dict_is_told(torch, tmp_path, make, message):
     torch.save(make(torch), tmp_path / "weights.pkl")
-    with pytest.raises(ValueError, match=message):
+    with refuses(message):
         read_state_dict(tmp_path / "weights.pkl")
 
 
@@ -119,9 +118,7 @@ class Call:
 def test_no_pickled_call_is_made(torch, tmp_path, zipped, call):
     made, file = tmp_path / "made", tmp_path / "weights.pkl"
     torch.save({"a": call(made)}, file, _use_new_zipfile_serialization=zipped)
-    with pytest.raises(
-        ValueError, match="it refers to '[a-z_]+.[a-z]+', which is not run$"
-    ):
+    with refuses("it refers to '[a-z_]+.[a-z]+', which is not run$"):
         read_state_dict(file)
     assert not made.exists()
     pickle.loads(pickle.dumps(call(made)))  # Python's own reader makes it
@@ -134,13 +131,11 @@ def test_a_whole_model_is_refused_with_what_to_do(torch, tmp_path, monkeypatch):
     network.__module__ = "model"
     monkeypatch.setitem(sys.modules, "model", package)
     torch.save(network(2, 3), tmp_path / "weights.pt")
-    with pytest.raises(
-        ValueError, match="refers to 'model.TrellisNetModel'.*make a state dict"
-    ):
+    with refuses("refers to 'model.TrellisNetModel'.*make a state dict"):
         read_state_dict(tmp_path / "weights.pt")
 
 
 def test_without_torch_the_message_says_how_to_install_it(monkeypatch):
     monkeypatch.setitem(sys.modules, "torch", None)
-    with pytest.raises(ValueError, match=r"needs torch: pip install '.\[verify\]'"):
+    with refuses(r"needs torch: pip install '.\[verify\]'"):
         torch_files.read_state_dict(ZIP)

@@ -4,7 +4,7 @@
 # fmt: off
 # ruff: noqa: E501
 
-from tests.trainers.bad_inputs.row import Row
+from tests.trainers.bad_inputs.row import Row, refused
 
 TEXT = {"a.txt": "a b c\n"}
 FLAGS = "--model=models --input=a.txt --output=scores"
@@ -19,8 +19,8 @@ ROWS = (
     Row("batch_without_output", "batch", "--model=models --input=a.txt", "--output is missing", TEXT),
     Row("batch_text_field_empty", "batch", f"{FLAGS} --text_field=", "--text_field is missing", TEXT),
     Row("batch_output_field_empty", "batch", f"{FLAGS} --output_field=", "--output_field is missing", TEXT),
-    Row("batch_output_field_is_text_field", "batch", f"{FLAGS} --output_field=text",
-        "--output_field must be another field than --text_field. Received: --output_field=text", TEXT),
+    refused("batch_output_field_is_text_field", "batch", f"{FLAGS} --output_field=text",
+        "another field than --text_field", TEXT),
     Row("batch_output_field_not_utf8", "batch", f"{FLAGS} --output_field=a\udcff", r"--output_field must be UTF-8. Received: --output_field='a\udcff'", TEXT),
     Row("batch_output_with_leading_space", "batch", f"{FLAGS} --output=' s'",
         "--output must be a name without control characters or white space at its ends. Received: --output=' s'", TEXT),
@@ -34,8 +34,8 @@ ROWS = (
     Row("unknown_runner", "batch", f"{FLAGS} --runner=Nobody", "Unexpected pipeline runner: Nobody. {any}", TEXT),
     Row("portable_runner_without_endpoint", "batch", f"{FLAGS} --runner=PortableRunner", "--job_endpoint is missing, which --runner=PortableRunner needs", TEXT),
     Row("dask_runner", "batch", f"{FLAGS} --runner=DaskRunner", f"{NO_DASK}DaskRunner", TEXT),
-    Row("dask_runner_by_full_name", "batch", f"{FLAGS} --runner=apache_beam.runners.dask.dask_runner.DaskRunner",
-        f"{NO_DASK}apache_beam.runners.dask.dask_runner.DaskRunner", TEXT),
+    refused("dask_runner_by_full_name", "batch", f"{FLAGS} --runner=apache_beam.runners.dask.dask_runner.DaskRunner",
+        "one that computes all branches of a pipeline, such as FnApiRunner, PortableRunner, FlinkRunner, SparkRunner or DataflowRunner", TEXT),
     Row("batch_input_missing", "batch", FLAGS, "--input must match files. Received: --input=a.txt, which matches none"),
     Row("batch_pattern_matches_none", "batch", "--model=models --input=nowhere/*.txt --output=scores",
         "--input must match files. Received: --input=nowhere/*.txt, which matches none"),
@@ -45,8 +45,8 @@ ROWS = (
     Row("batch_model_without_version", "batch", FLAGS, NO_VERSION, TEXT),
     Row("batch_model_is_a_file", "batch", FLAGS,
         "--model must be a model's folder, in which each export is a new version. Received: --model='models', which is a file", TEXT | {"models": "a file"}),
-    Row("batch_output_not_empty", "batch", FLAGS,
-        "--output must be a new or an empty folder, or that of the same command. Received: --output=scores, which is not empty and has no settings.json", TEXT | {"models/1/a": "", "scores/a": ""}),
+    refused("batch_output_not_empty", "batch", FLAGS,
+        "a new or an empty folder, or that of the same command", TEXT | {"models/1/a": "", "scores/a": ""}, received="scores, which is not empty and has no settings.json"),
     Row("batch_saved_model_damaged", "batch", FLAGS,
         "models/1 cannot be loaded: Cannot parse file b'models/1/saved_model.pb'{any}", TEXT | {"models/1/saved_model.pb": b"damaged"}),
 )

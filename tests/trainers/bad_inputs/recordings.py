@@ -4,7 +4,7 @@
 # fmt: off
 # ruff: noqa: E501
 
-from tests.trainers.bad_inputs.row import NO_FLAGS, Row, fifo
+from tests.trainers.bad_inputs.row import NO_FLAGS, Row, fifo, refused
 
 CSV = "--task=csv --data_dir=t"
 NUMBERS = "--task=csv_numbers --data_dir=t"
@@ -78,7 +78,7 @@ ROWS = (
     Row("watch_fold_five", "series", "--task=watch --config.data.fold=5", "`config.data.fold` must be None or an integer of at least 0 and at most 4. Received: config.data.fold=5"),
     Row("watch_depths", "series", "--task=watch --config.training.depths=2", "`config.training.depths` must be () for --task=watch, which trains all levels at once. Received: config.training.depths=(2,)"),
     Row("watch_sru", "series", "--task=watch --config.model.layer=sru", "`config.model.layer` must be one for inputs of a few channels, as the inputs of 'sru' must have as many channels as its outputs. Received: config.model.layer='sru'"),
-    Row("watch_by_workers", "series", "--task=watch --distribute=workers", "--distribute must be none or mirrored for trainers.series. Received: --distribute=workers"),
+    refused("watch_by_workers", "series", "--task=watch --distribute=workers", "none or mirrored for trainers.series"),
     Row("forecast_folder_without_data", "series", "--task=forecast --data_dir=t", "--data_dir must be a folder with co2.csv of statsmodels (or no --data_dir, for the installed package). Received: --data_dir=t"),
     Row("forecast_other_data", "series", "--task=forecast --data_dir=t", "t/co2.csv must have the SHA-256 16695fa2786e53414e5a6b54767a3fdf5de99cfbc68617f69d1362d92776a92f, as in statsmodels. Received: {any}", {"t/co2.csv": "date,co2\n"}),
     Row("csv_split_column_by_series", "series", "--task=csv --data_dir=none --config.data.split_column=fold", "`config.data.split_column` must be '', for nothing reads it with config.data.split='series'. Received: config.data.split_column='fold', config.data.split='series'"),

@@ -40,6 +40,24 @@ class Row(NamedTuple):
     warning: str = ""
 
 
+def refused(
+    name: str,
+    command: str,
+    flags: str,
+    rule: str,
+    files: Mapping = {},
+    *,
+    received: str = "",
+) -> Row:
+    """Returns the row of the last of the flags, which "must be RULE. Received: FLAG=VALUE".
+
+    `received` is how the value is printed, where that is not how it is written.
+    """
+    flag, _, value = flags.rsplit(" ", 1)[-1].partition("=")
+    line = f"{flag} must be {rule}. Received: {flag}={received or value}"
+    return Row(name, command, flags, line, files)
+
+
 def folder(path: Path) -> None:
     """Makes a folder where a file is expected."""
     path.mkdir()

@@ -2,21 +2,19 @@
 
 import keras
 import numpy as np
+from numpy.testing import assert_allclose, assert_array_equal
 
 from keras_trellis import RecurrentLayer
+from tests.numpy_reference import sigmoid
 from trainers.baselines.grid_lstm import GridLSTMCell
 
 B, T, P, UNITS, DEPTH = 2, 4, 3, 2, 3
 
 
-def sig(values):
-    return 1 / (1 + np.exp(-values))
-
-
 def lstm(both, memory, kernel, bias):
     i, f, a, o = np.split(both @ kernel + bias, 4, -1)
-    memory = sig(f) * memory + sig(i) * np.tanh(a)
-    return np.tanh(sig(o) * memory), memory
+    memory = sigmoid(f) * memory + sigmoid(i) * np.tanh(a)
+    return np.tanh(sigmoid(o) * memory), memory
 
 
 def grid(w, x):
@@ -50,16 +48,16 @@ def test_the_equations_chunks_and_a_mask():
     weights = {v.name: v.numpy() for v in cell.trainable_variables}
     x = rng.normal(size=(B, T, P))
     expected = grid(weights, x)
-    np.testing.assert_allclose(layer(x), expected, rtol=1e-12)
+    assert_allclose(layer(x), expected, rtol=1e-12)
     cache, pieces = layer.get_initial_cache(B), []
     for chunk in np.split(x, [1, 3], axis=1):
         piece, cache = layer.stream(chunk, cache)
         pieces.append(piece)
-    np.testing.assert_allclose(np.concatenate(pieces, 1), expected, rtol=1e-12)
+    assert_allclose(np.concatenate(pieces, 1), expected, rtol=1e-12)
     mask = np.array([[True, False, True, True]] * B)
     padded = np.where(mask[..., None], x, np.nan)
     masked = np.asarray(layer(padded, mask=mask))[:, [0, 2, 3]]
-    np.testing.assert_allclose(masked, grid(weights, x[:, [0, 2, 3]]), rtol=1e-12)
+    assert_allclose(masked, grid(weights, x[:, [0, 2, 3]]), rtol=1e-12)
     copy = GridLSTMCell.from_config(cell.get_config())
     assert (copy.units, copy.depth) == (UNITS, DEPTH)
 
@@ -68,4 +66,4 @@ def test_its_forget_gates_begin_open():
     cell = GridLSTMCell(UNITS, DEPTH)
     cell.build((None, P))
     for bias in (cell.time_bias, cell.depth_bias):
-        np.testing.assert_array_equal(bias, np.repeat([0, 1, 0, 0], UNITS))
+        assert_array_equal(bias, np.repeat([0, 1, 0, 0], UNITS))

@@ -49,7 +49,7 @@ def test_every_command_is_started_alike(path):
 
 
 @pytest.mark.parametrize(
-    ("error", "status"),
+    "error, status",
     [
         (ValueError("what"), 2),
         (OSError("what"), 2),
@@ -158,7 +158,7 @@ class Broken(io.StringIO):
 
 @pytest.mark.parametrize("flush", [False, True])
 @pytest.mark.parametrize(
-    ("number", "status", "told"),
+    "number, status, told",
     [
         (errno.EPIPE, 141, ""),
         (

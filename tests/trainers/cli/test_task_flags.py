@@ -66,9 +66,3 @@ def test_a_command_offers_the_tasks_that_it_takes(program, capsys):
         told = flags.FLAGS["task"].help
     assert told == f"The task: one of {named}."
     assert capsys.readouterr().err.endswith(f"expected one of {named}\n")
-
-
-def test_to_list_presets_needs_a_task():
-    argv = ["lm", "--preset=list"]
-    with pytest.raises(ValueError, match="--task is missing; expected one of ptb, "):
-        config_flags.offer(argv, flag_values=flag_values())

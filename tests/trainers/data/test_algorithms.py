@@ -161,7 +161,7 @@ def test_no_example_comes_twice_and_none_that_is_held_out():
 
 
 @pytest.mark.parametrize(
-    ("task", "fields", "message"),
+    "task, fields, message",
     [
         (
             "addition",

@@ -11,6 +11,7 @@ import socket
 import pytest
 from etils import epath
 
+from tests.refusals import refuses
 from trainers.data import files
 
 
@@ -188,9 +189,7 @@ def test_what_is_no_file_is_named_and_not_waited_for(tmp_path, monkeypatch, kind
             os.mkfifo(path)
         elif kind == "a socket":
             stack.enter_context(socket.socket(socket.AF_UNIX)).bind(path)
-        with pytest.raises(
-            ValueError, match=f"--x must be a file. .*--x={path}, which is {kind}"
-        ):
+        with refuses(f"--x must be a file. .*--x={path}, which is {kind}"):
             files.check_regular(path, "x")
 
 
@@ -204,7 +203,7 @@ def test_a_file_and_a_link_to_one_are_files(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("number", "there"),
+    "number, there",
     [(errno.ENOENT, False), (errno.ENAMETOOLONG, False), (errno.EIO, None)],
 )
 def test_what_cannot_be_known_is_not_missing(tmp_path, monkeypatch, number, there):

@@ -12,7 +12,9 @@ import tensorflow_datasets as tfds
 from absl import logging
 from hypothesis import given
 from hypothesis import strategies as st
+from numpy.testing import assert_allclose, assert_array_equal
 
+from tests.refusals import refuses
 from tests.trainers import mnist_files
 from tests.trainers.data import shared_data
 from trainers.data import downloads, images, prepared
@@ -77,10 +79,8 @@ def _assert_drawn(loaded, split, *shape):
     pixels, labels = _drawn(split, *shape)
     channels = 1 if len(shape) == 2 else shape[2]
     part = getattr(loaded, split)
-    np.testing.assert_array_equal(
-        part.pixels, pixels.reshape(len(pixels), -1, channels)
-    )
-    np.testing.assert_array_equal(part.labels, labels)
+    assert_array_equal(part.pixels, pixels.reshape(len(pixels), -1, channels))
+    assert_array_equal(part.labels, labels)
     assert (part.pixels.dtype, part.labels.dtype) == (np.uint8, np.int32)
 
 
@@ -115,9 +115,7 @@ def test_a_part_of_cifar10(cifar10, caplog):
         (cifar10 / f"data_batch_{number}.bin").unlink()
     pixels, _ = _drawn("train", 32, 32, 3)
     loaded = images.load(images.CIFAR10, cifar10)
-    np.testing.assert_array_equal(
-        loaded.train.pixels, pixels[[1, 4]].reshape(2, 1024, 3)
-    )
+    assert_array_equal(loaded.train.pixels, pixels[[1, 4]].reshape(2, 1024, 3))
     assert (
         "no result on them stands beside another: there are 2 + 3; published"
         in caplog.text
@@ -132,7 +130,7 @@ def _zeros(*shape):
 
 
 @pytest.mark.parametrize(
-    ("name", "damage", "message"),
+    "name, damage, message",
     [
         (
             IMAGES,
@@ -144,22 +142,10 @@ def _zeros(*shape):
             lambda _: _zeros(5, 28, 28),
             "labels. Received: 00 00 08 03",
         ),
-        (IMAGES, lambda _: b"<html>", "Received: 3c 68 74 6d"),
-        (IMAGES, lambda _: b"", "Received: no bytes"),
         (
             IMAGES,
             lambda content: content[:10],
             "header of 16 bytes. Received: a file of 10 bytes",
-        ),
-        (
-            IMAGES,
-            lambda content: content[:-1],
-            "3,920 bytes .* 5 items. Received: 3,919 bytes",
-        ),
-        (
-            IMAGES,
-            lambda content: content + b"\0",
-            "hold 3,920 bytes .*Received: 3,921 bytes",
         ),
         (LABELS, lambda content: content[:-5], "hold 5 bytes .*Received: 0 bytes"),
         (
@@ -167,98 +153,13 @@ def _zeros(*shape):
             lambda _: _zeros(0),
             "at least one item. Received: .* of none",
         ),
-        (
-            IMAGES,
-            lambda _: _zeros(5, 28, 27),
-            "28 x 28 .*images of 28 x 27",
-        ),
-        (
-            LABELS,
-            lambda _: _zeros(4),
-            f"hold 5 labels, as {IMAGES} .*: 4",
-        ),
-        (
-            LABELS,
-            lambda content: content[:-2] + b"\x0a\x00",
-            "0 to 9. Received: 10, of image 3",
-        ),
     ],
 )
 def test_files_of_mnist_that_are_not_sound(mnist, name, damage, message):
     path = mnist / name
     path.write_bytes(damage(path.read_bytes()))
-    with pytest.raises(ValueError, match=f"{path} must .*{message}"):
+    with refuses(f"{path} must .*{message}"):
         images.load(images.MNIST, mnist)
-
-
-@pytest.mark.parametrize(
-    ("damage", "message"),
-    [
-        (lambda _: b"<html>", "BadGzipFile: Not a gzipped file"),
-        (lambda content: content[:8], "EOFError"),
-        (lambda content: content[:-20], "EOFError: Compressed file ended"),
-        (
-            lambda content: content[:10] + b"\xff" * 20 + content[30:],
-            "error: Error -3 while decom",
-        ),
-        (lambda content: content[:-8] + bytes(8), "BadGzipFile: CRC check failed"),
-    ],
-)
-def test_gzip_files_that_are_not_whole(mnist, damage, message):
-    content = (mnist / IMAGES).read_bytes()
-    (mnist / IMAGES).unlink()
-    path = mnist / f"{IMAGES}.gz"
-    path.write_bytes(damage(gzip.compress(content)))
-    with pytest.raises(
-        ValueError, match=f"{path} must be a whole gzip file. Received: {message}"
-    ):
-        images.load(images.MNIST, mnist)
-
-
-@pytest.mark.parametrize(
-    ("damage", "message"),
-    [
-        (
-            lambda _: b"",
-            "3,073 bytes for each image, and at least one .*Received: 0 bytes",
-        ),
-        (lambda content: content[:-1], "Received: 3,072 bytes"),
-        (lambda content: b"\x09" + content, "Received: 3,074 bytes"),
-        (
-            lambda content: content + b"\xff" + content[1:],
-            "0 to 9. Received: 255, of image 1 ",
-        ),
-    ],
-)
-def test_files_of_cifar10_that_are_not_sound(cifar10, damage, message):
-    path = cifar10 / "data_batch_4.bin"
-    path.write_bytes(damage(path.read_bytes()))
-    with pytest.raises(ValueError, match=f"{path} must .*{message}"):
-        images.load(images.CIFAR10, cifar10)
-
-
-@pytest.mark.parametrize(
-    ("source", "lacking"),
-    [
-        (
-            images.MNIST,
-            "lacks train-images-.*.gz, train-labels-.*, t10k-labels-idx1-ubyte.gz",
-        ),
-        (
-            images.CIFAR10,
-            "lacks data_batch_1.bin, .*, data_batch_5.bin, test_batch.bin",
-        ),
-    ],
-)
-def test_folders_without_the_files(tmp_path, source, lacking):
-    with pytest.raises(
-        ValueError, match=f"--data_dir must be a folder of .*downloaded.*{lacking}"
-    ):
-        images.load(source, tmp_path)
-    with pytest.raises(
-        ValueError, match="Received: --data_dir=.*missing, which is no folder"
-    ):
-        images.load(source, tmp_path / "missing")
 
 
 def own(pixels, labels):
@@ -275,16 +176,16 @@ def test_images_of_the_users_own(tmp_path, caplog):
     assert loaded.classes == ("oak", "elm") and loaded.train is loaded.test
     assert not caplog.records  # nobody has published their number
     normal = images.normalise(source, loaded.train.pixels)
-    np.testing.assert_array_equal(normal, np.ones((4, 6, 1)))
+    assert_array_equal(normal, np.ones((4, 6, 1)))
     message = (
         "--data_dir must be the folder with the files of leaves, .* Received: .*None"
     )
-    with pytest.raises(ValueError, match=message):
+    with refuses(message):
         images.load(source)
 
 
 @pytest.mark.parametrize(
-    ("pixels", "labels", "message"),
+    "pixels, labels, message",
     [
         (
             np.zeros((0, 6, 1), "uint8"),
@@ -304,15 +205,8 @@ def test_images_of_the_users_own(tmp_path, caplog):
 )
 def test_images_that_are_not_what_their_source_says(pixels, labels, message):
     source = own(pixels, np.array(labels, np.int32))
-    with pytest.raises(ValueError, match=f"of leaves must be .*{message}"):
+    with refuses(f"of leaves must be .*{message}"):
         images.load(source, "folder")
-
-
-@pytest.mark.parametrize("lacking", [*MNIST["train"], *MNIST["test"]])
-def test_a_missing_file(mnist, lacking):
-    (mnist / lacking).unlink()
-    with pytest.raises(ValueError, match=f"which lacks {lacking}.gz$"):
-        images.load(images.MNIST, mnist)
 
 
 class _Tiny(tfds.core.GeneratorBasedBuilder):
@@ -372,9 +266,9 @@ def test_downloads_once_and_keeps_the_order(tiny, tmp_path):
             np.int32,
         )
         numbers = pixels[:, :2, 0].astype(int) @ [1, 256]
-        np.testing.assert_array_equal(numbers, np.arange(300))
-        np.testing.assert_array_equal(labels, np.arange(300) % 10)
-        np.testing.assert_array_equal(loaded.test.labels, np.arange(20) % 10)
+        assert_array_equal(numbers, np.arange(300))
+        assert_array_equal(labels, np.arange(300) % 10)
+        assert_array_equal(loaded.test.labels, np.arange(20) % 10)
         tiny.unlink(missing_ok=True)
 
 
@@ -403,7 +297,7 @@ def test_features_of_the_builders(source, tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("source", "url", "files"),
+    "source, url, files",
     [
         (
             images.MNIST,
@@ -427,7 +321,7 @@ def test_no_network(tmp_path, source, url, files):
 
 
 @pytest.mark.parametrize(
-    ("source", "mean", "deviation"),
+    "source, mean, deviation",
     [(images.MNIST, 0.1307, 0.3081), (images.CIFAR10, 0.5, 0.5)],
 )
 def test_normalise(source, mean, deviation):
@@ -436,7 +330,7 @@ def test_normalise(source, mean, deviation):
     normal = images.normalise(source, pixels).numpy()
     assert normal.dtype == np.float32
     expected = (pixels.astype(float) / 255 - mean) / deviation
-    np.testing.assert_allclose(normal, expected, atol=1e-6)
+    assert_allclose(normal, expected, atol=1e-6)
 
 
 @given(count=st.integers(2, 40), seed=st.integers(0, 2**32 - 1), data=st.data())
@@ -449,13 +343,13 @@ def test_split_is_disjoint_complete_and_of_the_seed_alone(count, seed, data):
     parts = images.split(numbered, validation, seed)
     assert [len(part.labels) for part in parts] == [count - validation, validation]
     for part in parts:
-        np.testing.assert_array_equal(part.pixels, numbered.pixels[part.labels])
+        assert_array_equal(part.pixels, numbered.pixels[part.labels])
         assert (np.diff(part.labels) > 0).all()
     together = np.concatenate([part.labels for part in parts])
-    np.testing.assert_array_equal(np.sort(together), labels)
+    assert_array_equal(np.sort(together), labels)
     np.random.random()  # a state that must not matter
     again = images.split(numbered, validation, seed)
-    np.testing.assert_array_equal(again[1].labels, parts[1].labels)
+    assert_array_equal(again[1].labels, parts[1].labels)
 
 
 def test_split_differs_from_seed_to_seed():
@@ -472,9 +366,7 @@ def test_split_differs_from_seed_to_seed():
 @pytest.mark.parametrize("validation", [5, 6])
 def test_split_out_of_range(validation):
     five = images.Images(np.zeros([5, 1, 1], np.uint8), np.zeros(5, np.int32))
-    with pytest.raises(
-        ValueError, match=f"at most 4, .*Received: .*validation={validation}"
-    ):
+    with refuses(f"at most 4, .*Received: .*validation={validation}"):
         images.split(five, validation, 0)
 
 
@@ -508,7 +400,7 @@ def test_svhn_is_read_in_the_files_order(svhn):
 
 
 @pytest.mark.parametrize(
-    ("changes", "message"),
+    "changes, message",
     [
         ({"X": None}, "must hold X and y. Received: a file without X"),
         ({"y": np.ones(2)}, "must hold as many labels as images, .* 3 images and 2"),
@@ -522,20 +414,7 @@ def test_svhn_is_read_in_the_files_order(svhn):
 )
 def test_an_unsound_file_of_svhn_is_named(svhn, changes, message):
     _save_svhn(svhn, "test", **changes)
-    with pytest.raises(
-        ValueError, match=f"test_32x32.mat must.*{message.removeprefix('must ')}"
-    ):
-        images.load(images.SVHN, svhn)
-
-
-def test_what_is_no_file_of_svhn_is_named(svhn):
-    (svhn / "test_32x32.mat").write_bytes(b"no Matlab file, though long enough" * 9)
-    with pytest.raises(ValueError, match="test_32x32.mat must be a Matlab file"):
-        images.load(images.SVHN, svhn)
-    (svhn / "train_32x32.mat").unlink()
-    with pytest.raises(
-        ValueError, match="--data_dir must be a folder of train_32x32.mat"
-    ):
+    with refuses(f"test_32x32.mat must.*{message.removeprefix('must ')}"):
         images.load(images.SVHN, svhn)
 
 

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from numpy.testing import assert_allclose
 
 from trainers.data import long_memory
 from trainers.data.sequences import SPLITS
@@ -50,11 +51,11 @@ def test_every_symbol_and_every_pair_of_steps_is_drawn():
     generator = np.random.default_rng(0)
     symbols = long_memory.copy_memory(2_000, 1, generator).inputs[:, :10]
     share = np.bincount(symbols.ravel(), minlength=9)[1:] / symbols.size
-    np.testing.assert_allclose(share, 1 / 8, atol=0.01)
+    assert_allclose(share, 1 / 8, atol=0.01)
     marks = long_memory.adding(10_000, 5, generator).inputs[..., 1]
     pairs, counts = np.unique(marks, axis=0, return_counts=True)
     assert len(pairs) == 10
-    np.testing.assert_allclose(counts / len(marks), 1 / 10, atol=0.015)
+    assert_allclose(counts / len(marks), 1 / 10, atol=0.015)
 
 
 def test_copying_without_memory_costs_what_is_stated():

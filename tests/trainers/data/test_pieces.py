@@ -4,16 +4,18 @@ import io
 import json
 import re
 
-import hypothesis
-import hypothesis.strategies as st
 import numpy as np
 import pytest
 import tensorflow as tf
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.testing import assert_array_equal
 
 from keras_trellis.export.pieces import PieceTokenizer
 from keras_trellis.export.tokenizer import check_vocabulary
 from keras_trellis.formats import tokenizer as serving_tokenizer
 from keras_trellis.formats.pieces import CHARACTERS
+from tests.refusals import refuses
 from trainers.data import encoding, pieces, text
 
 TEXT = 3 * (
@@ -48,21 +50,21 @@ def cutters(vocabulary):
     return in_graph, encode, in_python, pieces.cutter(vocabulary)
 
 
-@hypothesis.given(texts=st.lists(TEXTS, max_size=4))
-@hypothesis.settings(max_examples=150)
+@given(texts=st.lists(TEXTS, max_size=4))
+@settings(max_examples=150)
 def test_three_cut_alike_and_give_the_text_back(cutters, texts):
     in_graph, encode, in_python, cut = cutters
     encoded = encode(tf.constant(texts, tf.string))
     readable = [each.decode(errors="replace") for each in texts]
     alike = in_python.encode(readable)
-    np.testing.assert_array_equal(alike.ids, encoded.ids)
-    np.testing.assert_array_equal(alike.lengths, encoded.lengths)
+    assert_array_equal(alike.ids, encoded.ids)
+    assert_array_equal(alike.lengths, encoded.lengths)
     assert not encoded.unknown.numpy().any() and not alike.unknown.any()
     within = np.arange(alike.ids.shape[1]) < alike.lengths[:, None]
     back = in_graph.detokenize(tf.where(within, encoded.ids, -1)).numpy()
     for row, content in enumerate(readable):
         ids = alike.ids[row, : alike.lengths[row]]
-        np.testing.assert_array_equal(cut(content), ids)
+        assert_array_equal(cut(content), ids)
         words = [word.decode() for word in encoded.words[row, : len(ids)].numpy()]
         assert words == alike.words[row]
         breaks = ids == in_python.eos_id
@@ -72,8 +74,8 @@ def test_three_cut_alike_and_give_the_text_back(cutters, texts):
         assert in_python.detokenize(in_python.eos_id, ids.tolist()) == content
 
 
-@hypothesis.given(ids=st.lists(st.integers(-2, SIZE + 9), max_size=8))
-@hypothesis.settings(max_examples=40)
+@given(ids=st.lists(st.integers(-2, SIZE + 9), max_size=8))
+@settings(max_examples=40)
 def test_whatever_a_model_writes_is_text(cutters, ids):
     """Pieces that are no UTF-8 together read U+FFFD; other numbers add nothing."""
     in_graph, _, in_python, _ = cutters
@@ -102,9 +104,9 @@ def test_a_vocabulary_has_the_frequent_first_and_no_border_within(vocabulary):
     assert {" the", " 日本"} <= shown
     assert all(map(PIECE.fullmatch, vocabulary.pieces))
     ids = vocabulary.read(TEXT)
-    np.testing.assert_array_equal(pieces.cutter(vocabulary)(TEXT), ids)
+    assert_array_equal(pieces.cutter(vocabulary)(TEXT), ids)
     assert vocabulary.decode(ids) == TEXT
-    with pytest.raises(ValueError, match="`ids` must be from 0 to 319. Received: 320"):
+    with refuses("`ids` must be from 0 to 319. Received: 320"):
         vocabulary.decode([SIZE])
 
 
@@ -121,15 +123,15 @@ def test_ids_are_the_same_whatever_the_block(tmp_path, monkeypatch):
     for split, content in texts.items():
         ended = content if content.endswith("\n") else f"{content}\n"
         assert vocabulary.decode(ids[split]) == ended
-        np.testing.assert_array_equal(ids[split], vocabulary.read(ended))
+        assert_array_equal(ids[split], vocabulary.read(ended))
     monkeypatch.setattr(text, "_BLOCK_BYTES", 7)
     again, by_blocks = encoding.encoded(source, tmp_path / "blocks")
     assert again.tokens == vocabulary.tokens
     for split, expected in ids.items():
-        np.testing.assert_array_equal(by_blocks[split], expected)
+        assert_array_equal(by_blocks[split], expected)
     texts["train"] = " \t\n"
     blank = encoding.Source(**{**vars(source), "checksums": {"train": "blank"}})
-    with pytest.raises(ValueError, match="train.txt holds no words; expected the"):
+    with refuses("train.txt holds no words; expected the"):
         encoding.encoded(blank, tmp_path)
 
 
@@ -139,7 +141,7 @@ GOOD = [*NAMES[:BREAK], "<eos>", *NAMES[BREAK + 1 :]]
 
 
 @pytest.mark.parametrize(
-    ("names", "message"),
+    "names, message",
     [
         (["<eos>", "a", "b"], "a name for each of the 256 bytes.*Received: 3 names"),
         ([*GOOD[1:], "a b"], r"characters that stand for bytes.*\[255\]='a b'"),
@@ -148,7 +150,7 @@ GOOD = [*NAMES[:BREAK], "<eos>", *NAMES[BREAK + 1 :]]
     ],
 )
 def test_a_vocabulary_that_does_not_know_every_text(names, message):
-    with pytest.raises(ValueError, match=message) as error:
+    with refuses(message) as error:
         check_vocabulary(names, len(names), pieces=True)
     assert "\n" not in str(error.value)
     assert check_vocabulary(GOOD, 256, pieces=True) == GOOD

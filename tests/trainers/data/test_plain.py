@@ -22,7 +22,7 @@ TEXTS = st.lists(
 
 
 @pytest.mark.parametrize(
-    ("task", "cut"), [("text", plain.split), ("pydoc", tokens.pydoc_parts)]
+    "task, cut", [("text", plain.split), ("pydoc", tokens.pydoc_parts)]
 )
 @hypothesis.given(text=TEXTS)
 @hypothesis.settings(max_examples=40)

@@ -87,7 +87,7 @@ def test_a_text_in_print_grows_by_its_tokens(name, text, data):
 
 
 @pytest.mark.parametrize(
-    ("name", "text", "expected"),
+    "name, text, expected",
     [
         (
             "pydoc",

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from numpy.testing import assert_allclose
 
 from tests.trainers import mnist_files
 from trainers.data import images
@@ -39,9 +40,7 @@ def test_images(folder):
         and data.classes == tuple("0123456789")
     )
     normal = np.asarray(data.normalise(data.test.inputs))
-    np.testing.assert_allclose(
-        normal, (found.test.pixels / 255 - 0.1307) / 0.3081, rtol=1e-5
-    )
+    assert_allclose(normal, (found.test.pixels / 255 - 0.1307) / 0.3081, rtol=1e-5)
 
 
 def test_the_order_of_steps_is_drawn_from_the_seed_once(folder):
@@ -58,9 +57,7 @@ def test_the_order_of_steps_is_drawn_from_the_seed_once(folder):
 
 
 def test_the_checksums_tell_what_has_been_set_aside(folder):
-    first, other = (
-        load("seq_mnist", folder).checksums(),
-        load("seq_mnist", folder, 3).checksums(),
-    )
+    first = load("seq_mnist", folder).checksums()
+    other = load("seq_mnist", folder, 3).checksums()
     assert load("permuted_mnist", folder).checksums() == first
     assert first["test"] == other["test"] and first["validation"] != other["validation"]

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from numpy.testing import assert_array_equal
 
 from trainers.data import datasets, shuffling
 
@@ -42,16 +43,16 @@ def test_each_epoch_has_every_image_once_and_goes_on_from_any_step(
     for epoch in range(epochs):
         labels = [labels for _, labels in whole[epoch * steps : (epoch + 1) * steps]]
         assert [len(batch) for batch in labels[:-1]] == [batch_size] * (steps - 1)
-        np.testing.assert_array_equal(np.sort(np.concatenate(labels)), np.arange(count))
+        assert_array_equal(np.sort(np.concatenate(labels)), np.arange(count))
     first = data.draw(st.integers(0, len(whole)))
     tail = _batches(count, batch_size, seed, epochs=epochs, first_step=first)
     assert len(tail) == len(whole) - first
     for (pixels, labels), (same_pixels, same_labels) in zip(
         tail, whole[first:], strict=True
     ):
-        np.testing.assert_array_equal(labels, same_labels)
-        np.testing.assert_array_equal(pixels, same_pixels)
-        np.testing.assert_array_equal(pixels, _numbered(count)[0][labels])
+        assert_array_equal(labels, same_labels)
+        assert_array_equal(pixels, same_pixels)
+        assert_array_equal(pixels, _numbered(count)[0][labels])
         assert (pixels.dtype, labels.dtype) == (np.uint8, np.int32)
 
 
@@ -79,11 +80,11 @@ def test_sequences_of_values_with_a_target_each_step():
     ((shuffled, answers),) = dataset.as_numpy_iterator()
     assert (shuffled.dtype, answers.dtype) == (np.float32, np.int32)
     chosen = answers[:, 0] // 3
-    np.testing.assert_array_equal(shuffled, inputs[chosen])
-    np.testing.assert_array_equal(answers, targets[chosen])
+    assert_array_equal(shuffled, inputs[chosen])
+    assert_array_equal(answers, targets[chosen])
 
 
-@pytest.mark.parametrize(("batch_size", "static"), [(4, 4), (5, None), (12, 12)])
+@pytest.mark.parametrize("batch_size, static", [(4, 4), (5, None), (12, 12)])
 def test_shapes_are_static_where_the_batches_have_one(batch_size, static):
     dataset = datasets.batches_dataset(*_numbered(12), batch_size=batch_size, seed=0)
     shapes = [spec.shape.as_list() for spec in dataset.element_spec]

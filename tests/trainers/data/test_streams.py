@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
+from numpy.testing import assert_allclose, assert_array_equal
 
 from trainers.data import datasets, streams
 
@@ -22,7 +23,7 @@ def test_streams_are_contiguous_views(length, batch_size):
     cut = streams.contiguous_streams(ids, batch_size)
     assert cut.shape == (batch_size, length // batch_size)
     assert np.shares_memory(cut, ids)
-    np.testing.assert_array_equal(cut.ravel(), ids[: cut.size])
+    assert_array_equal(cut.ravel(), ids[: cut.size])
 
 
 @given(windows=_windows())
@@ -31,8 +32,8 @@ def test_every_target_is_scored_once(windows):
     for index in range(windows.count):
         start, stop = windows.bounds(index)
         scored[start + 1 + windows.discard : stop + 1] += 1
-    np.testing.assert_array_equal(scored[: windows.discard + 1], 0)
-    np.testing.assert_array_equal(scored[windows.discard + 1 :], 1)
+    assert_array_equal(scored[: windows.discard + 1], 0)
+    assert_array_equal(scored[windows.discard + 1 :], 1)
 
 
 @given(windows=_windows())
@@ -73,8 +74,8 @@ def test_dataset_goes_on_from_any_step(
     assert len(batches) == total - first
     for step, (ids, targets) in enumerate(batches, first):
         start, stop = windows.bounds(step % windows.count)
-        np.testing.assert_array_equal(ids, cut[:, start:stop])
-        np.testing.assert_array_equal(targets, ids + 1)
+        assert_array_equal(ids, cut[:, start:stop])
+        assert_array_equal(targets, ids + 1)
         assert ids.dtype == targets.dtype == np.int32
 
 
@@ -85,7 +86,7 @@ def test_dataset_reads_a_memory_map_with_a_header(tmp_path):
     dataset = datasets.windows_dataset(cut, streams.Windows(20, 8))
     assert [spec.shape.as_list() for spec in dataset.element_spec] == [[1, None]] * 2
     joined = np.concatenate([batch for batch, _ in dataset.as_numpy_iterator()], axis=1)
-    np.testing.assert_array_equal(joined, np.arange(19)[None])
+    assert_array_equal(joined, np.arange(19)[None])
 
 
 @pytest.mark.parametrize("dtype", [np.int32, np.int64])
@@ -110,8 +111,8 @@ def _cuts(ids, windows, epochs, first=0):
     assert int(dataset.cardinality()) == epochs * windows.count - first
     cuts = []
     for (inputs,), (targets,) in dataset.as_numpy_iterator():
-        np.testing.assert_array_equal(targets, inputs + 1)
-        np.testing.assert_array_equal(inputs, np.arange(inputs[0], targets[-1]))
+        assert_array_equal(targets, inputs + 1)
+        assert_array_equal(inputs, np.arange(inputs[0], targets[-1]))
         cuts.append((inputs[0], targets[-1]))
     return cuts
 
@@ -141,11 +142,11 @@ def test_drawn_windows_have_the_lengths_of_the_recipe():
     lengths = streams.DrawnWindows(500_000, 70, seed=1).lengths[:-1]
     usual = lengths[lengths > 52]
     assert lengths.min() >= 5
-    np.testing.assert_allclose(1 - len(usual) / len(lengths), 0.05, atol=0.01)
+    assert_allclose(1 - len(usual) / len(lengths), 0.05, atol=0.01)
     # Cut to an integer, a draw loses half of one on average.
-    np.testing.assert_allclose(usual.mean(), 69.5, atol=0.3)
-    np.testing.assert_allclose(usual.std(), 5.0, atol=0.2)
-    np.testing.assert_allclose(lengths[lengths <= 52].mean(), 34.5, atol=1.0)
+    assert_allclose(usual.mean(), 69.5, atol=0.3)
+    assert_allclose(usual.std(), 5.0, atol=0.2)
+    assert_allclose(lengths[lengths <= 52].mean(), 34.5, atol=1.0)
 
 
 def test_epochs_cut_at_different_places():

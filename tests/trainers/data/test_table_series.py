@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from numpy.testing import assert_array_equal
 
 from trainers.data import table_series
 from trainers.data.sequences import SPLITS
@@ -69,8 +70,8 @@ def test_rows_of_a_series_may_be_anywhere_and_in_any_order(tmp_path):
     assert [row.seconds for row in x.rows] == [1.0, 2.0, 3.0]
     assert [row.time for row in x.rows] == ["1", "2", "3"]
     # The row with an empty cell is a gap.
-    np.testing.assert_array_equal(x.steps, [[10, 11], [20, 21], [np.nan, np.nan]])
-    np.testing.assert_array_equal(y.steps, [[5, 6], [7, 8]])
+    assert_array_equal(x.steps, [[10, 11], [20, 21], [np.nan, np.nan]])
+    assert_array_equal(y.steps, [[5, 6], [7, 8]])
     assert [row.place.path.name for row in x.rows] == ["1.csv", "2.csv", "1.csv"]
     assert table_series.period(read, COLUMNS, 0.0) == 1.0
 
@@ -91,4 +92,4 @@ def test_labels(every_step):
     rows = Series("s", [Row("p", [0.0], label) for label in ("2", None, "2.0")])
     (made,) = table_series.recordings([rows], (), "kind", every_step)
     expected = [2, np.nan, 2] if every_step else 2
-    np.testing.assert_array_equal(made.target, np.array(expected, "float32"))
+    assert_array_equal(made.target, np.array(expected, "float32"))

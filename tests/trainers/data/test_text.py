@@ -4,6 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.refusals import refuses
 from trainers.data import text
 
 # Multi-byte characters, Windows line ends, other white space, blank lines.
@@ -52,9 +53,7 @@ def test_not_utf8(tmp_path, monkeypatch, block):
     monkeypatch.setattr(text, "_BLOCK_BYTES", block)
     path = tmp_path / "file.txt"
     path.write_bytes(b"one two caf\xe9 three\n")
-    with pytest.raises(
-        ValueError, match="file is not UTF-8 text: byte 0xe9 in line 1, at offset 11"
-    ):
+    with refuses("file is not UTF-8 text: byte 0xe9 in line 1, at offset 11"):
         _read(path)
 
 
@@ -70,5 +69,5 @@ def test_a_byte_that_is_no_text_has_its_line(before, wrong, block, tmp_path_fact
     place = f"in line {1 + before.count(chr(10))}, at offset {len(before.encode())}"
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(text, "_BLOCK_BYTES", block)
-        with pytest.raises(ValueError, match=f"is not UTF-8 text: {byte} {place}[,;]"):
+        with refuses(f"is not UTF-8 text: {byte} {place}[,;]"):
             _read(path)

@@ -3,11 +3,11 @@
 import json
 import re
 
-import hypothesis
-import hypothesis.strategies as st
-import numpy as np
 import pytest
 import tensorflow as tf
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.testing import assert_array_equal
 
 from keras_trellis.export import Standardizer
 from keras_trellis.export.tokenizer import WordTokenizer
@@ -79,8 +79,8 @@ def written_out(task, text):
 
 
 @pytest.mark.parametrize("task", [*TASKS, "text"])
-@hypothesis.given(pieces=st.lists(PIECES, max_size=12))
-@hypothesis.settings(max_examples=60, deadline=None)
+@given(pieces=st.lists(PIECES, max_size=12))
+@settings(max_examples=60, deadline=None)
 def test_the_graph_does_what_python_does(task, pieces):
     text = "".join(pieces)
     assert registry.get(task).list_tokens(text) == written_out(task, text)
@@ -92,10 +92,8 @@ def in_graph(task):
 
 @pytest.fixture(scope="module")
 def tokenizers(tmp_path_factory):
-    tokens, folder = (
-        ["<eos>", "<unk>", "the", "N"],
-        tmp_path_factory.mktemp("vocabularies"),
-    )
+    tokens = ["<eos>", "<unk>", "the", "N"]
+    folder = tmp_path_factory.mktemp("vocabularies")
     made = {}
     for task in TASKS:
         (folder / task).mkdir()
@@ -114,21 +112,21 @@ def python_tokenizers(tokenizers):
 
 
 @pytest.mark.parametrize("task", TASKS)
-@hypothesis.given(
+@given(
     texts=st.lists(
         st.binary(max_size=12)
         | st.lists(PIECES, max_size=5).map(lambda p: "".join(p).encode())
     )
 )
-@hypothesis.settings(max_examples=40, deadline=None)
+@settings(max_examples=40, deadline=None)
 def test_whatever_bytes_a_client_sends(tokenizers, python_tokenizers, task, texts):
     encoded = tokenizers[task].encode(tf.constant(texts, tf.string))
     alike = python_tokenizers[task].encode(
         text.decode(errors="replace") for text in texts
     )
-    np.testing.assert_array_equal(alike.ids, encoded.ids)
-    np.testing.assert_array_equal(alike.lengths, encoded.lengths)
-    np.testing.assert_array_equal(alike.unknown, encoded.unknown)
+    assert_array_equal(alike.ids, encoded.ids)
+    assert_array_equal(alike.lengths, encoded.lengths)
+    assert_array_equal(alike.unknown, encoded.unknown)
     for row, text in enumerate(texts):
         words = written_out(task, text.decode(errors="replace"))
         assert encoded.lengths[row] == len(words)

@@ -7,6 +7,7 @@ import zipfile
 import numpy as np
 import pytest
 
+from tests.refusals import refuses
 from tests.trainers.time_series import series_files
 from trainers.data import watch
 
@@ -40,9 +41,7 @@ def test_the_recordings_of_a_file():
 
 def test_another_file_is_not_read(tmp_path):
     (tmp_path / "watch_dataset.npy").write_bytes(series_files.watch_pickle())
-    with pytest.raises(
-        ValueError, match=r"watch_dataset.npy must have the SHA-256 eb122f23"
-    ):
+    with refuses(r"watch_dataset.npy must have the SHA-256 eb122f23"):
         watch.read(tmp_path)
 
 
@@ -52,9 +51,7 @@ def test_a_wheel_in_the_folder_is_read(tmp_path, monkeypatch):
         (tmp_path / name).write_bytes(b"another file")
     with zipfile.ZipFile(tmp_path / "seglearn-1.2.5-py3-none-any.whl", "w") as wheel:
         wheel.writestr("seglearn/data/watch_dataset.npy", content)
-    with pytest.raises(
-        ValueError, match=r"1.2.5-py3-none-any.whl/seglearn.* must have the SHA"
-    ):
+    with refuses(r"1.2.5-py3-none-any.whl/seglearn.* must have the SHA"):
         watch.read(tmp_path)
     monkeypatch.setattr(watch.parse, "__defaults__", (series_files.checksum(content),))
     assert len(watch.read(tmp_path)) == 140
@@ -63,7 +60,7 @@ def test_a_wheel_in_the_folder_is_read(tmp_path, monkeypatch):
 def test_a_package_that_is_not_there_is_named(monkeypatch):
     monkeypatch.setattr(sys, "path", [])
     message = "--task=anomaly .* seglearn, which is not installed: pip install"
-    with pytest.raises(ValueError, match=message):
+    with refuses(message):
         watch.read()
 
 

@@ -7,6 +7,7 @@ import zipfile
 import pytest
 from etils import epath
 
+from tests.refusals import refuses
 from tests.trainers.data import shared_data
 from trainers.data import wikitext
 from trainers.language import corpora
@@ -45,9 +46,7 @@ def test_text_that_is_not_the_published_one_is_told(folder, caplog):
 
 def test_missing_file(folder):
     (folder / "wiki.test.tokens").unlink()
-    with pytest.raises(
-        ValueError, match="a folder of wiki.train.tokens.*lacks wiki.test.tokens"
-    ):
+    with refuses("a folder of wiki.train.tokens.*lacks wiki.test.tokens"):
         corpora.load("wikitext2", folder, folder / "cache")
 
 

@@ -4,6 +4,7 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+from numpy.testing import assert_allclose, assert_array_equal
 
 from keras_trellis.recurrent import IHCLSTMCell
 from trainers.drawing import model as drawing
@@ -26,7 +27,7 @@ def bars(count=64):
 
 
 @pytest.mark.parametrize(
-    ("attention", "cell", "jit_compile"),
+    "attention, cell, jit_compile",
     [
         (None, keras.layers.GRUCell, False),
         ((3, 2), None, "auto"),  # as Keras chooses: XLA takes its time
@@ -56,9 +57,9 @@ def test_the_divergence_is_that_of_two_normal_distributions():
         density = np.exp(log_q) / np.sqrt(2 * np.pi)
         expected[row] += step * np.sum(density * (log_q + values**2 / 2))
     found = drawing.divergence(tf.constant(mean), tf.constant(log_deviation))
-    np.testing.assert_allclose(found, expected, rtol=1e-7)
+    assert_allclose(found, expected, rtol=1e-7)
     at_prior = drawing.divergence(tf.zeros([2, 4]), tf.zeros([2, 4]))
-    np.testing.assert_array_equal(at_prior, [0, 0])
+    assert_array_equal(at_prior, [0, 0])
 
 
 def test_a_drawing_has_the_canvas_of_every_step_and_is_a_function_of_the_seed():
@@ -67,13 +68,13 @@ def test_a_drawing_has_the_canvas_of_every_step_and_is_a_function_of_the_seed():
     made, again, other = (model.generate(4, seed) for seed in (1, 1, 2))
     assert made.canvases.shape == (4, 3, *SHAPE) and made.written.shape == (4, 3, 4)
     assert made.read is None
-    np.testing.assert_array_equal(made.canvases, again.canvases)
+    assert_array_equal(made.canvases, again.canvases)
     assert np.abs(made.canvases - other.canvases).max() > 0
     copied = model.reconstruct(images)
     assert copied.canvases.shape == (4, 3, *SHAPE) and copied.read.shape == (4, 3, 4)
     noise = model.noise(4, tf.constant([0, 1], "int64"))
     whole = model.bound(images, noise).canvas
-    np.testing.assert_allclose(copied.canvases[:, -1], tf.sigmoid(whole), rtol=1e-6)
+    assert_allclose(copied.canvases[:, -1], tf.sigmoid(whole), rtol=1e-6)
     steps = np.diff(np.asarray(copied.canvases), axis=1)
     assert (np.abs(steps).max(axis=(0, 2, 3, 4)) > 0).all()
 
@@ -88,7 +89,7 @@ def test_what_is_saved_is_what_is_loaded(tmp_path):
     model.save(tmp_path / "draw.keras")
     loaded = keras.models.load_model(tmp_path / "draw.keras")
     one, other = (each.generate(2, 0).canvases for each in (model, loaded))
-    np.testing.assert_array_equal(one, other)
+    assert_array_equal(one, other)
 
 
 class Flat(keras.layers.Layer):
@@ -105,7 +106,7 @@ class Flat(keras.layers.Layer):
 
 
 @pytest.mark.parametrize(
-    ("changes", "message"),
+    "changes, message",
     [
         ({"attention": (6, 2)}, r"`attention` must be .* 1 to 5,.*attention=\(6, 2\)"),
         ({"attention": (2, 0)}, r"`attention` must be .*attention=\(2, 0\)"),

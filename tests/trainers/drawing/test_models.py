@@ -4,6 +4,7 @@ import functools
 
 import numpy as np
 import pytest
+from numpy.testing import assert_allclose, assert_array_equal
 
 from trainers.drawing import models
 from trainers.models.cells import CELLS
@@ -57,9 +58,9 @@ def test_the_decoders_of_the_papers_svhn_have_its_parameters():
 def test_pixels_are_drawn_with_their_grey_value_and_the_same_for_all_runs():
     grey = np.repeat(np.arange(256, dtype=np.uint8), 4000)
     drawn, again = (models.binarised(grey, "train") for _ in range(2))
-    np.testing.assert_array_equal(drawn, again)
+    assert_array_equal(drawn, again)
     assert (drawn != models.binarised(grey, "test")).any()
     assert set(drawn) == {0, 255}
     share = drawn.reshape(256, -1).mean(axis=1)
-    np.testing.assert_allclose(share, np.arange(256), atol=10)
+    assert_allclose(share, np.arange(256), atol=10)
     assert share[0] == 0 and share[255] == 255

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import tensorflow as tf
+from numpy.testing import assert_allclose
 
 from trainers.drawing import places as banks
 
@@ -35,12 +36,12 @@ def test_it_is_the_papers_equations():
 
     image = RNG.random((height, width))
     by, read = applied(parameters[None], image[None, :, :, None], taps)
-    np.testing.assert_allclose(by.rows[0], filters(y, height), rtol=1e-6)
-    np.testing.assert_allclose(by.columns[0], filters(x, width), rtol=1e-6)
+    assert_allclose(by.rows[0], filters(y, height), rtol=1e-6)
+    assert_allclose(by.columns[0], filters(x, width), rtol=1e-6)
     patch = intensity * filters(y, height) @ image @ filters(x, width).T
-    np.testing.assert_allclose(read[0, :, :, 0], patch, rtol=1e-6)
+    assert_allclose(read[0, :, :, 0], patch, rtol=1e-6)
     back = filters(y, height).T @ patch @ filters(x, width) / intensity
-    np.testing.assert_allclose(banks.write(read, by)[0, :, :, 0], back, rtol=1e-6)
+    assert_allclose(banks.write(read, by)[0, :, :, 0], back, rtol=1e-6)
 
 
 @pytest.mark.parametrize("taps", [1, 2, 5])
@@ -48,25 +49,25 @@ def test_rows_sum_to_one(taps):
     parameters = 0.3 * RNG.normal(size=(8, 5))
     by, _ = applied(parameters, np.ones((8, 7, 8, 2)), taps)
     for filters in (by.rows, by.columns):
-        np.testing.assert_allclose(tf.reduce_sum(filters, -1), 1.0, rtol=1e-5)
+        assert_allclose(tf.reduce_sum(filters, -1), 1.0, rtol=1e-5)
 
 
 def test_the_grid_lies_evenly_around_its_centre():
     zeros = np.zeros((1, 5))
     x, y, side, _ = tf.unstack(banks.filters(tf.constant(zeros), 5, 9, 9).place, axis=1)
-    np.testing.assert_allclose([x, y], [[5], [5]])
+    assert_allclose([x, y], [[5], [5]])
     places = banks.tap_places(x, side / 4, 5)
-    np.testing.assert_allclose(places, [[1, 3, 5, 7, 9]])
+    assert_allclose(places, [[1, 3, 5, 7, 9]])
     symmetric, _ = applied(zeros, np.ones((1, 9, 9, 1)), 4)
-    np.testing.assert_allclose(symmetric.rows, symmetric.rows[:, ::-1, ::-1])
+    assert_allclose(symmetric.rows, symmetric.rows[:, ::-1, ::-1])
 
 
 def test_a_patch_read_and_written_back_at_full_size_is_the_image():
     images = RNG.random((2, 6, 6, 3))
     narrow = np.array([[0.0, 0.0, -10.0, 0.0, 0.7]] * 2)  # a variance of 5e-5
     by, patch = applied(narrow, images, 6)
-    np.testing.assert_allclose(patch, np.exp(0.7) * images, rtol=1e-6)
-    np.testing.assert_allclose(banks.write(patch, by), images, rtol=1e-6)
+    assert_allclose(patch, np.exp(0.7) * images, rtol=1e-6)
+    assert_allclose(banks.write(patch, by), images, rtol=1e-6)
 
 
 def test_a_tap_far_outside_reads_nothing_and_has_a_finite_gradient():

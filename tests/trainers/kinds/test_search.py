@@ -7,7 +7,7 @@ from trainers.tasks import registry
 
 
 @pytest.mark.parametrize(
-    ("kind", "arguments", "message"),
+    "kind, arguments, message",
     [
         (Uniform, (1.0, 1.0), "`low` must be below `high`.*low=1.0, high=1.0"),
         (Uniform, (0.0, float("inf")), "must be finite.*high=inf"),

@@ -19,7 +19,7 @@ def network(task, preset, **changes):
 
 
 @pytest.mark.parametrize(
-    ("task", "preset", "changes", "words"),
+    "task, preset, changes, words",
     [
         ("ptb", "paper", {}, "trellis network: 55 levels of 1400 units"),
         (
@@ -69,7 +69,7 @@ def test_the_network_is_named_with_its_sizes(task, preset, changes, words):
 
 
 @pytest.mark.parametrize(
-    ("task", "words"),
+    "task, words",
     [
         ("mnist", "DRAW: 10 steps, LSTM decoder of 128 units"),
         ("quadratic", "learned optimizer, LSTM: 2 layers of 20 units"),

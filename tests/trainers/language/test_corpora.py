@@ -2,7 +2,9 @@
 
 import numpy as np
 import pytest
+from numpy.testing import assert_array_equal
 
+from tests.refusals import refuses
 from tests.trainers.data import shared_data
 from trainers.data import penn_treebank
 from trainers.language import corpora
@@ -63,7 +65,7 @@ def test_ptb_from_the_cache_alone(tmp_path):
 
 @needs_ptb
 @pytest.mark.parametrize(
-    ("form", "counts"),
+    "form, counts",
     [
         ("mikolov", (5_017_482, 393_042, 442_423)),
         ("paper", (5_059_550, 396_412, 446_184)),
@@ -95,7 +97,7 @@ def treebank(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("form", "text"),
+    "form, text",
     [
         ("mikolov", "a b <unk>\nb\n"),
         ("paper", " a b <unk>\n b\n"),
@@ -110,40 +112,18 @@ def test_forms_of_characters(treebank, tmp_path, form, text):
 
 def test_symbol_that_only_evaluation_text_has(treebank, tmp_path):
     treebank["test"] = " é a \n"
-    with pytest.raises(
-        ValueError, match="test.txt holds 'é', .*<unk>: --config.corpus.unknown"
-    ):
+    with refuses("test.txt holds 'é', .*<unk>: --config.corpus.unknown"):
         corpora.load("ptb_char", None, tmp_path)
     corpus = corpora.load("ptb_char", None, tmp_path, unknown=True)
     assert corpus.vocabulary.tokens[-1] == "<unk>"
     assert corpus.test[0] == corpus.vocabulary.unknown_id
 
 
-@pytest.mark.parametrize(
-    ("task", "options", "message"),
-    [
-        (
-            "ptb_char",
-            {"form": "mine"},
-            "`config.corpus.form` must be .*corpus.form='mine'",
-        ),
-        (
-            "wikitext103",
-            {"order": "size"},
-            "`config.corpus.order` must be .*corpus.order='size'",
-        ),
-    ],
-)
-def test_option_that_is_not_valid(task, options, message, tmp_path):
-    with pytest.raises(ValueError, match=message):
-        corpora.load(task, tmp_path, tmp_path, **options)
-
-
 def test_text(tmp_path):
     corpus = corpora.load("text", _write(tmp_path), tmp_path / "cache")
     assert corpus.vocabulary.tokens == ("a", "b", "<eos>", "c", "<unk>")
-    np.testing.assert_array_equal(corpus.train, [0, 1, 0, 2, 2, 3, 0, 2])
-    np.testing.assert_array_equal(corpus.test, [3, 2, 4, 0, 2])
+    assert_array_equal(corpus.train, [0, 1, 0, 2, 2, 3, 0, 2])
+    assert_array_equal(corpus.test, [3, 2, 4, 0, 2])
     assert corpus.validation.dtype == np.int32
 
 
@@ -151,7 +131,7 @@ def test_edited_text_is_read_again(tmp_path):
     corpora.load("text", _write(tmp_path), tmp_path / "cache")
     (tmp_path / "valid.txt").write_text("c c c\n")
     corpus = corpora.load("text", tmp_path, tmp_path / "cache")
-    np.testing.assert_array_equal(corpus.validation, [3, 3, 3, 2])
+    assert_array_equal(corpus.validation, [3, 3, 3, 2])
 
 
 def test_unknown_words_that_training_never_shows(tmp_path, caplog):
@@ -178,73 +158,13 @@ def test_default_cache_is_in_the_home_folder(tmp_path, monkeypatch):
     assert list((tmp_path / ".cache" / "keras_trellis" / "encoded").iterdir())
 
 
-@pytest.mark.parametrize(
-    ("task", "hint"),
-    [
-        ("ptd", "did you mean 'ptb'"),
-        ("pydocs", "did you mean 'pydoc'"),
-        ("txt", "did you mean 'text'"),
-        (None, "expected one of ptb, "),
-    ],
-)
-def test_unknown_task(task, hint):
-    with pytest.raises(ValueError, match=f"unknown task '{task}'; {hint}"):
-        corpora.load(task)
-
-
-def test_text_without_a_folder(tmp_path):
-    with pytest.raises(
-        ValueError,
-        match="must be a folder of train.txt, valid.*Received: no --data_dir",
-    ):
-        corpora.load("text", cache_dir=tmp_path)
-
-
-def test_text_folder_is_missing(tmp_path):
-    with pytest.raises(
-        ValueError,
-        match="folder of train.txt.*Received: --data_dir=.*no, which is no folder",
-    ):
-        corpora.load("text", tmp_path / "no", tmp_path)
-
-
-def test_text_file_is_missing(tmp_path):
-    (_write(tmp_path) / "valid.txt").unlink()
-    with pytest.raises(
-        ValueError, match="a folder of .*Received: --data_dir=.*, which lacks valid.txt"
-    ):
-        corpora.load("text", tmp_path, tmp_path / "cache")
-
-
-@pytest.mark.parametrize("content", ["", "\n\n"])
-def test_training_text_is_empty(tmp_path, content):
-    _write(tmp_path, FILES | {"train.txt": content})
-    with pytest.raises(ValueError, match="train.txt holds no words"):
-        corpora.load("text", tmp_path, tmp_path / "cache")
-
-
-def test_text_is_not_utf8(tmp_path):
-    (_write(tmp_path) / "test.txt").write_bytes("déjà vu\n".encode("latin-1"))
-    with pytest.raises(
-        ValueError, match="test.txt is not UTF-8.*0xe9 in line 1, at offset 1"
-    ):
-        corpora.load("text", tmp_path, tmp_path / "cache")
-
-
-def test_pydoc_takes_no_folder(tmp_path):
-    with pytest.raises(
-        ValueError, match="no use for --task=pydoc.*Received: --data_dir="
-    ):
-        corpora.load("pydoc", tmp_path, tmp_path)
-
-
 def test_ptb_folder_is_checked_even_where_ids_are_cached(tmp_path):
-    with pytest.raises(ValueError, match="a folder of ptb.train.txt.*is no folder"):
+    with refuses("a folder of ptb.train.txt.*is no folder"):
         corpora.load("ptb", tmp_path / "no", tmp_path)
 
 
 @pytest.mark.parametrize(
-    ("task", "text", "tokens"),
+    "task, text, tokens",
     [
         ("ptb", "The  N of 1,000.5\nU.S. 30-year", "the N of N <eos> u.s. 30-year"),
         ("pydoc", "Use x.append(3)\nIt's", "use x . append ( N ) <eos> it's"),
@@ -266,10 +186,3 @@ def test_characters_of_the_users():
         "<eos>",
         "b",
     ]
-
-
-def test_ptb_without_network_is_told_with_ways_out(tmp_path):
-    with pytest.raises(
-        OSError, match="cannot be downloaded from https.*ptb.train.txt.*Ways out"
-    ):
-        corpora.load("ptb", None, tmp_path)

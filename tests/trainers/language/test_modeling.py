@@ -6,6 +6,7 @@ from unittest import mock
 import keras
 import numpy as np
 import tensorflow as tf
+from numpy.testing import assert_allclose, assert_array_equal
 
 from keras_trellis import TrellisLM
 from trainers.language.modeling import LanguageModeling
@@ -21,9 +22,9 @@ def test_two_replicas_end_with_the_weights_of_one(forks):
     for one, two in json.loads(done.stdout.splitlines()[-1]).values():
         assert (one["replicas"], two["replicas"]) == (1, 2)
         assert one["steps_per_epoch"] == 6
-        np.testing.assert_allclose(two["loss"], one["loss"], rtol=1e-10)
+        assert_allclose(two["loss"], one["loss"], rtol=1e-10)
         for first, second in zip(one["weights"], two["weights"], strict=True):
-            np.testing.assert_allclose(second, first, rtol=1e-8, atol=1e-10)
+            assert_allclose(second, first, rtol=1e-8, atol=1e-10)
 
 
 def test_a_large_lstm_trains_more_than_one_step(forks):
@@ -62,10 +63,10 @@ def test_the_rate_is_proportional_to_the_length_of_a_drawn_window():
         metrics, state = drawn.step((ids, targets), state)
         plain.optimizer.learning_rate = 3.0 * ids.shape[1] / WINDOW
         expected, other = plain.step((ids, targets), other)
-        np.testing.assert_allclose(metrics["loss"], expected["loss"], rtol=1e-12)
+        assert_allclose(metrics["loss"], expected["loss"], rtol=1e-12)
     pairs = zip(drawn.task.model.variables, plain.task.model.variables, strict=True)
     for one, two in pairs:
-        np.testing.assert_allclose(one.numpy(), two.numpy(), rtol=1e-10, atol=1e-14)
+        assert_allclose(one.numpy(), two.numpy(), rtol=1e-10, atol=1e-14)
 
 
 def test_calls_of_any_number_of_drawn_windows_end_with_the_same_bits():
@@ -78,7 +79,7 @@ def test_calls_of_any_number_of_drawn_windows_end_with_the_same_bits():
         ends.append([v.numpy() for v in trainer.task.model.variables])
         if counts == (6,):
             trainer.task.loss.assert_called_once()  # all lengths share a trace
-    tf.nest.map_structure(np.testing.assert_array_equal, *ends)
+    tf.nest.map_structure(assert_array_equal, *ends)
 
 
 def test_averaged_steps_on_drawn_windows_go_on_from_their_variables(eagerly):
@@ -100,7 +101,7 @@ def test_averaged_steps_on_drawn_windows_go_on_from_their_variables(eagerly):
         variables.assign(each, arrays)
     _, other = resumed.steps(resumed.batches(3), state, 3)
     _, state = whole.steps(batches, state, 3)
-    tf.nest.map_structure(np.testing.assert_array_equal, other, state)
+    tf.nest.map_structure(assert_array_equal, other, state)
     for one, two in zip(named(resumed), named(whole), strict=True):
         arrays, expected = variables.arrays(one), variables.arrays(two)
-        tf.nest.map_structure(np.testing.assert_array_equal, arrays, expected)
+        tf.nest.map_structure(assert_array_equal, arrays, expected)

@@ -4,6 +4,7 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+from numpy.testing import assert_allclose, assert_array_equal
 
 from keras_trellis.recurrent import IHCLSTMCell
 from trainers.learned_optimizers import core
@@ -18,7 +19,7 @@ def test_the_preprocessing_is_the_papers():
         else:
             expected.append((-1.0, np.exp(10) * value))
     found = core.preprocess(tf.constant(gradients))
-    np.testing.assert_allclose(found, expected, rtol=1e-9)
+    assert_allclose(found, expected, rtol=1e-9)
 
 
 def test_its_gradient_is_finite_where_the_gradient_is_zero():
@@ -29,7 +30,7 @@ def test_its_gradient_is_finite_where_the_gradient_is_zero():
     assert np.isfinite(tape.gradient(total, zero)).all()
 
 
-@pytest.mark.parametrize(("cell", "size"), [(None, 3280), (IHCLSTMCell, 2820)])
+@pytest.mark.parametrize("cell, size", [(None, 3280), (IHCLSTMCell, 2820)])
 def test_a_cell_of_20_has_the_papers_number_of_parameters(cell, size):
     """Of 20 inputs and 20 units: 3,280, and 2,820 with an IHC-LSTM."""
     cells = None if cell is None else [cell(20), cell(20)]
@@ -53,7 +54,7 @@ def test_every_coordinate_is_taken_alike(cell):
             updates.append(update)
         runs.append(np.stack(updates))
     assert np.any(runs[0])
-    np.testing.assert_allclose(runs[0][:, order], runs[1], rtol=1e-5, atol=1e-7)
+    assert_allclose(runs[0][:, order], runs[1], rtol=1e-5, atol=1e-7)
 
 
 def test_an_untrained_network_moves_nothing():
@@ -61,7 +62,7 @@ def test_an_untrained_network_moves_nothing():
     states = network.initial_states(3)
     for _ in range(2):
         updates, states = network(tf.constant([1.0, -2.0, 0.0]), states)
-        np.testing.assert_array_equal(updates, np.zeros(3))
+        assert_array_equal(updates, np.zeros(3))
 
 
 def test_meta_training_lowers_the_sum_of_the_losses():
@@ -98,7 +99,7 @@ class Wide(keras.layers.Layer):
 
 
 @pytest.mark.parametrize(
-    ("arguments", "message"),
+    "arguments, message",
     [
         ({"scale": 0}, "`scale` must be a finite number above 0. Received: scale=0"),
         ({"p": float("inf")}, "`p` must be a finite number above 0. Received: p=inf"),

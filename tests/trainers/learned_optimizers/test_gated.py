@@ -4,7 +4,9 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+from numpy.testing import assert_allclose
 
+from tests.numpy_reference import sigmoid
 from trainers.learned_optimizers import core
 
 STEPS, COORDINATES, UNITS = 4, 5, 3
@@ -12,10 +14,6 @@ RNG = np.random.default_rng(0)
 THETA = RNG.normal(size=COORDINATES)
 GRADIENTS = RNG.normal(size=(STEPS, COORDINATES)) * [1, 1e-3, 1e-6, 50, 0]
 LOSSES = np.array([2.3, 0.4, 1e-7, 30.0])
-
-
-def sigmoid(values):
-    return 1 / (1 + np.exp(-values))
 
 
 def preprocessed(values, p=10.0):
@@ -94,7 +92,7 @@ def test_the_equations_and_the_meta_gradient(has_cell):
     with tf.GradientTape() as tape:
         thetas = thetas_of(network)
         total = tf.reduce_sum(factors * thetas)
-    np.testing.assert_allclose(thetas, reference(weights, has_cell), rtol=1e-12)
+    assert_allclose(thetas, reference(weights, has_cell), rtol=1e-12)
     gradients = tape.gradient(total, [v.value for v in network.trainable_variables])
     for name, gradient in zip(weights, gradients, strict=True):
         direction = RNG.normal(size=gradient.shape)
@@ -103,7 +101,7 @@ def test_the_equations_and_the_meta_gradient(has_cell):
             moved = weights | {name: weights[name] + sign * 1e-6 * direction}
             ends.append(np.sum(factors * reference(moved, has_cell)))
         expected = (ends[0] - ends[1]) / 2e-6
-        np.testing.assert_allclose(np.sum(gradient * direction), expected, 1e-6, 1e-7)
+        assert_allclose(np.sum(gradient * direction), expected, 1e-6, 1e-7)
 
 
 def test_an_untrained_one_is_gradient_descent():
@@ -111,12 +109,12 @@ def test_an_untrained_one_is_gradient_descent():
     theta, gradient = tf.constant([[1.0, -0.5]]), tf.constant([[2.0, 0.0]])
     point = core.Point(theta, tf.constant([3.0]), gradient)
     updates, _ = core.step(network, point, network.initial_states(2))
-    np.testing.assert_allclose(updates, -0.0067 * gradient, atol=2e-4)
+    assert_allclose(updates, -0.0067 * gradient, atol=2e-4)
     assert core.UpdateNetwork.from_config(network.get_config()).update == "gated"
 
 
 @pytest.mark.parametrize(
-    ("arguments", "message"),
+    "arguments, message",
     [
         ({"update": "lstm"}, r"`update` must be one of \('added', 'gated'\).*'lstm'"),
         (

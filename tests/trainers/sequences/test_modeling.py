@@ -8,6 +8,7 @@ import ml_collections
 import numpy as np
 import pytest
 import tensorflow as tf
+from numpy.testing import assert_allclose, assert_array_equal
 
 from trainers.data.long_memory import Examples
 from trainers.data.sequences import SequenceData
@@ -88,7 +89,7 @@ def logits_of(model, examples):
     return logits if model.every_step else logits[:, -1]
 
 
-@pytest.mark.parametrize(("targets", "every_step"), [(labels, False), (symbols, True)])
+@pytest.mark.parametrize("targets, every_step", [(labels, False), (symbols, True)])
 def test_classes(targets, every_step):
     data = data_of(targets)
     model = Linear(CLASSES, every_step)
@@ -134,7 +135,7 @@ def test_labels_are_smoothed_in_training_alone():
 
 
 @pytest.mark.parametrize(
-    ("task", "targets", "every_step"),
+    "task, targets, every_step",
     [
         ("seq_mnist", labels, False),
         ("copy_memory", symbols, True),
@@ -192,7 +193,7 @@ def test_only_the_answer_is_asked_for():
     part = models.WithDense(keras.layers.ReLU(), data)
     part.set_weights(whole.get_weights())
     inputs = sequences.test.inputs.astype("float32")
-    np.testing.assert_array_equal(part(inputs), whole(inputs)[:, 1:3])
+    assert_array_equal(part(inputs), whole(inputs)[:, 1:3])
 
 
 def test_values():
@@ -230,7 +231,7 @@ def test_an_epoch_has_each_example_once():
 
 
 @pytest.mark.parametrize(
-    ("task", "shown"),
+    "task, shown",
     [
         ("seq_mnist", {"accuracy": 75.0, "loss": 0.5}),
         ("copy_memory", {"cross_entropy": 0.5, "accuracy": 75.0}),
@@ -255,7 +256,7 @@ def test_batches_that_replicas_cannot_share_are_refused():
     Bound(CONFIG, types.SimpleNamespace(count=6)).check_replicas(2)
 
 
-@pytest.mark.parametrize(("targets", "classes"), [(labels, "abc"), (symbols, "")])
+@pytest.mark.parametrize("targets, classes", [(labels, "abc"), (symbols, "")])
 def test_fewer_levels_train_as_a_network_of_so_many(targets, classes):
     data = dataclasses.replace(data_of(targets), classes=tuple(classes))
     tasks = {}
@@ -272,7 +273,7 @@ def test_fewer_levels_train_as_a_network_of_so_many(targets, classes):
 
 
 @pytest.mark.parametrize(
-    ("targets", "classes"), [(labels, ("a", "b", "c")), (values, ()), (symbols, ())]
+    "targets, classes", [(labels, ("a", "b", "c")), (values, ()), (symbols, ())]
 )
 def test_a_model_in_bfloat16_computes_what_it_computes_in_float32(targets, classes):
     data = dataclasses.replace(data_of(targets), classes=classes)
@@ -287,4 +288,4 @@ def test_a_model_in_bfloat16_computes_what_it_computes_in_float32(targets, class
     assert {variable.dtype for variable in half.trainable_variables} == {"float32"}
     inputs = data.normalise(data.train.inputs)
     outputs = [np.asarray(tf.cast(each(inputs), "float32")) for each in built]
-    np.testing.assert_allclose(outputs[1], outputs[0], atol=0.05)
+    assert_allclose(outputs[1], outputs[0], atol=0.05)

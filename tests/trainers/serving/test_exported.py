@@ -5,6 +5,7 @@ import shutil
 import pytest
 import tensorflow as tf
 
+from tests.refusals import refuses
 from trainers.serving.exported import ExportedModel
 
 NEEDED = ("tokenize", "score_v2")
@@ -19,7 +20,7 @@ def reverse(path):
 
 
 @pytest.mark.parametrize(
-    ("file", "break_it", "message"),
+    "file, break_it, message",
     [
         ("variables/variables.data-00000-of-00001", cut, "must have .* bytes"),
         ("variables/variables.index", cut, "must have .* bytes"),
@@ -36,7 +37,7 @@ def test_a_damaged_file_is_named(
     shutil.copytree(exports["tied"], version)
     break_it(version / file)
     monkeypatch.setattr(tf.saved_model, "load", None)  # it is not even asked
-    with pytest.raises(ValueError, match=f"{file}.*{message}") as error:
+    with refuses(f"{file}.*{message}") as error:
         ExportedModel(str(version), NEEDED)
     assert "\n" not in str(error.value)
 
@@ -68,13 +69,13 @@ def test_a_program_of_another_is_not_run(tmp_path):
     tf.saved_model.load(str(version))
     assert written.read_text() == "run"
     written.unlink()
-    with pytest.raises(ValueError, match="no language model: it lacks .*score"):
+    with refuses("no language model: it lacks .*score"):
         ExportedModel(str(version), NEEDED)
     assert not written.exists()
 
 
 def test_a_classifier_is_none(exports):
-    with pytest.raises(ValueError, match="its manifest says 'classifier'"):
+    with refuses("its manifest says 'classifier'"):
         ExportedModel(str(exports["sequences"]), NEEDED)
 
 

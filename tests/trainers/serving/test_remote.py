@@ -136,7 +136,7 @@ def test_a_request_that_is_refused(protocol):
 
 
 @pytest.mark.parametrize(
-    ("change", "message"),
+    "change, message",
     [
         ({"x": None}, "(its `x.0` is no list|it has no `outputs`)"),
         ({"x": np.array([[b"1", b"2"]], object)}, "its `x.0` has values of"),
@@ -178,7 +178,7 @@ def test_values_that_do_not_fill_their_shape():
 
 
 @pytest.mark.parametrize(
-    ("body", "message"),
+    "body, message",
     [
         ('{"outputs": [1.0]}', "it has no `outputs`, a dict"),
         ("[]", "it is no JSON object"),
@@ -191,24 +191,6 @@ def test_a_body_that_is_no_answer(body, message, monkeypatch):
             model_server.rest.Application, "_answer", lambda self, request: body
         )
         fails(f"malformed answer of echo on .*{message}", model)
-
-
-def test_an_answer_that_breaks_off():
-    with socket.create_server(("127.0.0.1", 0)) as server:
-
-        def answer():
-            connection, _ = server.accept()
-            with connection:
-                connection.recv(2**16)
-                connection.sendall(
-                    b'HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\n{"outputs"'
-                )
-
-        thread = threading.Thread(target=answer)
-        thread.start()
-        address = f"127.0.0.1:{server.getsockname()[1]}"
-        fails("malformed answer of echo on ", signatures.Rest(address, "echo", 30))
-        thread.join()
 
 
 def test_a_model_of_another_kind(protocol):

@@ -1,7 +1,5 @@
 """The commands with folders in object stores, and what users read when one goes wrong."""
 
-import json
-
 import fsspec
 import numpy as np
 import pytest
@@ -16,31 +14,16 @@ from trainers.data.stores import to_path
 from trainers.drawing import pictures
 from trainers.training import workdir
 
-SMALL = (
-    "--task=text",
-    "--preset=small",
-    "--config.model.units=8",
-    "--config.model.output_units=8",
-    "--config.model.embedding_units=8",
-    "--config.model.depth=2",
-    "--config.model.auxiliary_every=1",
-    "--config.model.dilation_rate=1,",
-    "--config.data.batch_size=4",
-    "--config.data.window=10",
-    "--config.data.horizon=0",
-    "--config.evaluation.batch_size=2",
-    "--config.training.epochs=1",
-)
-DRAWING = (
-    "--task=mnist",
-    "--preset=small",
-    "--config.model.steps=2",
-    "--config.model.units=4",
-    "--config.data.batch_size=20",
-    "--config.data.validation=20",
-    "--config.evaluation.batch_size=20",
-    "--config.training.epochs=1",
-)
+SMALL = calls.flags("""
+    --task=text --preset=small model.units=8 model.output_units=8
+    model.embedding_units=8 model.depth=2 model.auxiliary_every=1 model.dilation_rate=1,
+    data.batch_size=4 data.window=10 data.horizon=0 evaluation.batch_size=2
+    training.epochs=1
+""")
+DRAWING = calls.flags("""
+    --task=mnist --preset=small model.steps=2 model.units=4 data.batch_size=20
+    data.validation=20 evaluation.batch_size=20 training.epochs=1
+""")
 
 
 @pytest.fixture
@@ -134,27 +117,8 @@ def test_no_credentials_are_told_in_a_line(s3, call, monkeypatch):
     fsspec.get_filesystem_class("s3").clear_instance_cache()
 
 
-def test_a_text_that_is_not_there_is_named(s3, call):
-    told = call("--task=text", f"--data_dir={s3.url}/none", status=2)
-    assert f"--data_dir={s3.url}/none, which is no folder" in told
-    (to_path(f"{s3.url}/some") / "train.txt").write_text("a\n")
-    told = call("--task=text", f"--data_dir={s3.url}/some", status=2)
-    assert "which lacks valid.txt, test.txt" in told
-
-
-def test_a_folder_of_another_run_is_refused(s3, call):
-    folder = to_path(f"{s3.url}/mine")
-    (folder / "notes.txt").write_text("mine")
-    told = call(*ADDING, f"--workdir={folder}", program=pixels, status=2)
-    assert "holds files but no run" in told
-    (folder / "config.json").write_text(json.dumps({"task": "text"}))
-    told = call(*ADDING, f"--workdir={folder}", program=pixels, status=2)
-    assert "belongs to another run" in told
-    assert names(folder) == {"notes.txt", "config.json"}
-
-
 @pytest.mark.parametrize(
-    ("program", "arguments"),
+    "program, arguments",
     [
         (pixels, (*ADDING, "--workdir=az://bucket/x")),
         (export, ("--workdir=x", "--output=hdfs://host/x")),

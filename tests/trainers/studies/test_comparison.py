@@ -14,6 +14,7 @@ import pytest
 from etils import epath
 
 from tests import ROOT
+from tests.refusals import refuses
 from trainers.data.files import read_json, write_json
 from trainers.images.tasks import ACCURACY, ImageTask
 from trainers.kinds.search import CHARACTERS, Uniform
@@ -65,6 +66,7 @@ def tiny(model, task="adding"):
 
 
 GIVEN = {("adding", name): tiny(name) for name in ("trellis", "gru")}
+SIZED = SETTINGS._replace(given=GIVEN, parameters=679)
 
 
 def models_of(task):
@@ -80,7 +82,7 @@ def models_of(task):
 CASES = [(task, model) for task in registry.TASKS for model in models_of(task)]
 
 
-@pytest.mark.parametrize(("task", "model"), CASES)
+@pytest.mark.parametrize("task, model", CASES)
 def test_every_model_has_settings_for_every_task(task, model):
     config = comparison.starting_config(SETTINGS, task, model)
     schema.check(config)
@@ -91,7 +93,7 @@ def test_every_model_has_settings_for_every_task(task, model):
 
 
 @pytest.mark.parametrize(
-    ("kind", "model"),
+    "kind, model",
     [
         case
         for case in CASES
@@ -109,7 +111,7 @@ def test_a_new_task_has_the_settings_of_the_task_that_it_is_made_of(
 
 
 @pytest.mark.parametrize(
-    ("kind", "some"),
+    "kind, some",
     [
         (LanguageTask, "text"),
         (ImageTask, "seq_mnist"),
@@ -134,7 +136,7 @@ def test_a_task_without_settings_for_a_model_is_refused_before_anything_is_loade
     monkeypatch.setitem(registry.TASKS, "mine", task)
     settings = SETTINGS._replace(tasks=["mine"])
     message = "--models=gru has no settings to begin with on --task=mine, .* by --config_files"
-    with pytest.raises(ValueError, match=message):
+    with refuses(message):
         comparison.compare(epath.Path(tmp_path), settings)
     given = search.apply(tiny("gru"), {"task": "mine"})
     settings = settings._replace(given={("mine", "gru"): given})
@@ -154,7 +156,7 @@ SPACES = {id(registry.get(task).search): task for task, _ in reversed(CASES)}
 
 
 @pytest.mark.parametrize(
-    ("task", "model"), [case for case in CASES if case[0] in SPACES.values()]
+    "task, model", [case for case in CASES if case[0] in SPACES.values()]
 )
 def test_each_value_of_a_space_can_have_the_parameters_of_the_preset(task, model):
     count = counter(task)
@@ -174,7 +176,7 @@ def test_each_value_of_a_space_can_have_the_parameters_of_the_preset(task, model
 
 
 @pytest.mark.parametrize(
-    ("task", "models", "count"),
+    "task, models, count",
     [
         (
             "ptb",
@@ -242,29 +244,6 @@ def test_settings_of_the_user_come_as_near_as_their_units_allow():
     assert sized["tcn"].model.units == 9
 
 
-def test_a_model_that_cannot_be_made_as_large_is_refused():
-    starts = {
-        name: comparison.starting_config(SETTINGS, "adding", name)
-        for name in ("trellis", "tcn")
-    }
-    count = lambda config: sequence_models.parameters(config, 2, 1)  # noqa: E731
-    message = r"tcn of --task=adding cannot be made as large as 11,000 .*units=9 comes nearest"
-    with pytest.raises(ValueError, match=message):
-        comparison.equal(starts, count, 11_000)
-    with pytest.raises(
-        ValueError, match="trellis of --task=adding: .* as small as 9 parameters"
-    ):
-        comparison.equal(starts, count, 9)
-
-
-def test_a_preset_of_another_layer_is_refused():
-    with pytest.raises(
-        ValueError,
-        match="--preset must have the layer 'trellis' or 'equilibrium'.*small_lstm",
-    ):
-        comparison.starting_config(SETTINGS._replace(preset="small_lstm"), "ptb", "gru")
-
-
 def test_a_layer_beside_a_trellis_network_has_what_was_changed_of_its_preset():
     preset = configs.load("permuted_mnist", "small")
     changed = search.apply(preset, {"data.batch_size": 7, "model.output_dropout": 0.3})
@@ -300,10 +279,7 @@ def planned(own_settings, monkeypatch):
 
 
 def test_all_models_run_with_one_seed_before_the_next(pictures, planned, tmp_path):
-    path, settings = (
-        epath.Path(tmp_path / "c"),
-        SETTINGS._replace(given=GIVEN, parameters=679),
-    )
+    path, settings = epath.Path(tmp_path / "c"), SIZED
     comparison.compare(path, settings)
     assert planned == [
         "adding/trellis/0",
@@ -337,9 +313,7 @@ def test_a_run_of_another_process_is_left_to_it_and_waited_for(
             other.close()
 
         monkeypatch.setattr(comparison.time, "sleep", finish)
-        _, status = comparison.compare(
-            path, SETTINGS._replace(given=GIVEN, parameters=679)
-        )
+        _, status = comparison.compare(path, SIZED)
     assert planned == ["adding/trellis/0", "adding/trellis/1", "adding/gru/1"]
     assert status == 0 and "other processes train 1 runs; waiting" in (
         capsys.readouterr().out
@@ -360,13 +334,13 @@ def test_a_run_whose_comparison_is_gone_is_waited_for(
             orphan.close()
 
         monkeypatch.setattr(comparison.time, "sleep", finish)
-        comparison.compare(path, SETTINGS._replace(given=GIVEN, parameters=679))
+        comparison.compare(path, SIZED)
     assert "adding/trellis/0" not in planned and len(planned) == 3
     assert f"process {os.getpid()} is at work in {folder}" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
-    ("changed", "message"),
+    "changed, message",
     [
         (
             {"seconds": [2.0]},
@@ -382,10 +356,7 @@ def test_a_run_whose_comparison_is_gone_is_waited_for(
 def test_another_comparison_in_the_folder_is_refused(
     planned, tmp_path, changed, message
 ):
-    path, settings = (
-        epath.Path(tmp_path),
-        SETTINGS._replace(given=GIVEN, parameters=679),
-    )
+    path, settings = epath.Path(tmp_path), SIZED
     comparison.compare(path, settings)
     planned.clear()
     with pytest.raises(WorkdirError, match=message):
@@ -396,7 +367,7 @@ def test_another_comparison_in_the_folder_is_refused(
 def test_a_comparison_of_an_earlier_release_goes_on(planned, tmp_path):
     """Its files have values that nothing reads, in the plan and beside the runs."""
     path = epath.Path(tmp_path)
-    settings = SETTINGS._replace(given=GIVEN, parameters=679)
+    settings = SIZED
     comparison.compare(path, settings)
     plan = read_json(path / "adding" / "plan.json")
     for config in (
@@ -431,10 +402,7 @@ def test_the_seconds_of_a_step_are_those_of_its_stage(steps, took):
 
 
 def test_a_damaged_plan_is_told(planned, tmp_path):
-    path, settings = (
-        epath.Path(tmp_path),
-        SETTINGS._replace(given=GIVEN, parameters=679),
-    )
+    path, settings = epath.Path(tmp_path), SIZED
     comparison.compare(path, settings)
     plan = json.loads((path / "adding/plan.json").read_text())
     del plan["checksum"], plan["models"]["gru"]["config"]
@@ -448,10 +416,7 @@ def test_a_damaged_plan_is_told(planned, tmp_path):
 def test_a_run_that_fails_ends_the_comparison_and_one_that_diverges_does_not(
     planned, tmp_path, monkeypatch
 ):
-    path, settings = (
-        epath.Path(tmp_path),
-        SETTINGS._replace(given=GIVEN, parameters=679),
-    )
+    path, settings = epath.Path(tmp_path), SIZED
     monkeypatch.setattr(comparison, "_train", lambda *_: 3)
     plans, status = comparison.compare(path, settings)
     assert status == 3
@@ -477,7 +442,7 @@ def test_each_model_is_tuned_by_as_many_trials(planned, tmp_path, monkeypatch):
     monkeypatch.setattr(study, "best", best)
     monkeypatch.setattr(study, "ended", lambda place, trials: False)
     path = epath.Path(tmp_path)
-    settings = SETTINGS._replace(given=GIVEN, parameters=679, trials=4)
+    settings = SIZED._replace(trials=4)
     plan = comparison.compare(path, settings)[0]["adding"]
     assert tuned == [("trellis", 679, 1.0, 4), ("gru", 679, 1.0, 4)]
     assert plan["gru"].config.optimizer.learning_rate == 0.123

@@ -16,19 +16,11 @@ from trainers.data.recordings import NO_CLASS
 from trainers.tagging.objective import Tags, f1_scores
 from trainers.tasks import config as configs
 
-TINY = (
-    "--config.data.channels=a",
-    "--config.data.label=doing",
-    "--config.data.time=t",
-    "--config.data.window=12",
-    "--config.data.batch_size=4",
-    "--config.model.units=8",
-    "--config.model.output_units=6",
-    "--config.model.depth=2",
-    "--config.model.dilation_rate=1,4",
-    "--config.optimizer.learning_rate=3e-2",
-    "--config.training.epochs=6",
-)
+TINY = calls.flags("""
+    data.channels=a data.label=doing data.time=t data.window=12 data.batch_size=4
+    model.units=8 model.output_units=6 model.depth=2 model.dilation_rate=1,4
+    optimizer.learning_rate=3e-2 training.epochs=6
+""")
 
 
 @pytest.fixture
@@ -98,7 +90,7 @@ def test_from_tables_to_an_export(call, folder, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("matrix", "expected"),
+    "matrix, expected",
     [
         ([[3, 0], [0, 5]], [100.0, 100.0]),
         ([[2, 2], [1, 5]], [400 / 7, 1000 / 13]),

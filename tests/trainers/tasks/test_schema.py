@@ -61,127 +61,94 @@ NO_NAME = NO_TEXT | st.sampled_from(["", "none", "Adam", "sgd ", "adam\n"])
 NO_SIZES = (
     BAD_NUMBERS | st.tuples(HUGE) | st.tuples(st.just(0)) | st.integers() | NO_NUMBER
 )
+
+# Fields that take the same.
+NAMES = """
+    task corpus.form corpus.order data.history data.lengths data.tokens model.layer
+    model.gate model.head model.dtype model.variant model.auxiliary_from
+    model.embeddings_initializer.class_name model.tensorized.cell data.answer data.split
+    optimizer.name
+""".split()
+TEXTS = """
+    preset data.normal data.channels data.id data.time data.label data.split_column
+""".split()
+SWITCHES = """
+    corpus.unknown evaluation.test model.inject_groups model.weight_normalization
+    model.unit_forget_bias model.tensorized.memory_convolution
+    model.tensorized.channel_normalization schedule.average schedule.resets
+    training.jit_compile
+""".split()
+COUNTS = """
+    data.batch_size data.window data.steps data.train data.test evaluation.batch_size
+    evaluation.exact_batch_size evaluation.exact_chunk model.units model.depth
+    model.layers model.kernel_size model.groups model.inject_every model.auxiliary_every
+    model.equilibrium.max_iterations model.tensorized.size model.transformer.heads
+    model.transformer.context model.mixture.experts data.ahead training.epochs
+    training.log_every_steps training.checkpoint_every_steps
+""".split()
+COUNTS_OR_NONE = """
+    model.output_units model.embedding_units data.hop schedule.patience
+    schedule.average_after schedule.stop_after
+""".split()
+FROM_ZERO = """
+    model.initial_deviation model.auxiliary_weight model.activation_weight
+    model.temporal_weight optimizer.weight_decay schedule.minimum
+""".split()
+RATES = """
+    model.embedding_dropout model.dropout model.recurrent_dropout model.weight_dropout
+    model.output_dropout model.mixture.latent_dropout model.mixture.epsilon
+    data.crop data.tolerance training.label_smoothing
+""".split()
+SIZES = """
+    model.stem.filters model.stem.kernel_size model.stem.strides training.depths
+""".split()
 # For each field what it does not take.
 BAD = {
-    "task": NO_NAME,
-    "preset": NO_TEXT,
+    **dict.fromkeys(NAMES, NO_NAME),
+    **dict.fromkeys(TEXTS, NO_TEXT),
+    **dict.fromkeys(SWITCHES, NO_SWITCH),
+    **dict.fromkeys(COUNTS, NO_COUNT),
+    **dict.fromkeys(COUNTS_OR_NONE, NO_COUNT_NOR_NONE),
+    **dict.fromkeys(FROM_ZERO, NOT_FROM_ZERO),
+    **dict.fromkeys(RATES, NO_RATE),
+    **dict.fromkeys(SIZES, NO_SIZES),
     "seed": st.integers(max_value=-1) | st.integers(min_value=2**32) | NO_INTEGER,
-    "corpus.form": NO_NAME,
-    "corpus.order": NO_NAME,
-    "corpus.unknown": NO_SWITCH,
-    "data.batch_size": NO_COUNT,
-    "data.window": NO_COUNT,
-    "data.horizon": st.integers(max_value=-1) | HUGE | NO_INTEGER,
-    "data.history": NO_NAME,
-    "data.lengths": NO_NAME,
-    "data.tokens": NO_NAME,
     "data.vocabulary_size": st.integers(max_value=255) | NO_COUNT_NOR_NONE,
-    "data.steps": NO_COUNT,
     "data.digits": st.integers(min_value=19) | NO_COUNT,
     "data.symbols": st.integers(min_value=41) | NO_COUNT,
     "data.kinds": st.integers(max_value=1) | st.integers(min_value=258) | NO_INTEGER,
-    "data.train": NO_COUNT,
-    "data.validation": st.integers(max_value=-1) | HUGE | NO_INTEGER,
-    "data.test": NO_COUNT,
-    "evaluation.batch_size": NO_COUNT,
-    "evaluation.test": NO_SWITCH,
-    "evaluation.exact_batch_size": NO_COUNT,
-    "evaluation.exact_chunk": NO_COUNT,
-    "model.layer": NO_NAME,
-    "model.gate": NO_NAME,
-    "model.head": NO_NAME,
-    "model.units": NO_COUNT,
-    "model.depth": NO_COUNT,
-    "model.dtype": NO_NAME,
     "model.layer_dropout": NO_RATE_NOR_NONE,
-    "model.variant": NO_NAME,
-    "model.layers": NO_COUNT,
-    "model.output_units": NO_COUNT_NOR_NONE,
-    "model.embedding_units": NO_COUNT_NOR_NONE,
-    "model.kernel_size": NO_COUNT,
     "model.dilation_rate": NO_CYCLE,
-    "model.groups": NO_COUNT,
-    "model.inject_groups": NO_SWITCH,
-    "model.inject_every": NO_COUNT,
-    "model.weight_normalization": NO_SWITCH,
-    "model.unit_forget_bias": NO_SWITCH,
-    "model.initial_deviation": NOT_FROM_ZERO,
-    "model.embedding_dropout": NO_RATE,
-    "model.dropout": NO_RATE,
-    "model.recurrent_dropout": NO_RATE,
-    "model.weight_dropout": NO_RATE,
-    "model.output_dropout": NO_RATE,
-    "model.auxiliary_every": NO_COUNT,
-    "model.auxiliary_from": NO_NAME,
-    "model.auxiliary_weight": NOT_FROM_ZERO,
-    "model.activation_weight": NOT_FROM_ZERO,
-    "model.temporal_weight": NOT_FROM_ZERO,
-    "model.untrained_input_id": (
-        HUGE | st.integers(max_value=-(2**31)) | st.booleans() | st.floats() | OTHERS
-    ),
-    "model.embeddings_initializer.class_name": NO_NAME,
-    "model.embeddings_initializer.config.minval": INFINITE | NO_NUMBER,
-    "model.embeddings_initializer.config.maxval": INFINITE | NO_NUMBER,
-    "model.equilibrium.tolerance": NOT_ABOVE_ZERO,
-    "model.equilibrium.max_iterations": NO_COUNT,
-    "model.tensorized.size": NO_COUNT,
+    "model.untrained_input_id": HUGE
+    | st.integers(max_value=-(2**31))
+    | st.booleans()
+    | st.floats()
+    | OTHERS,
     "model.tensorized.rank": st.integers(max_value=1)
     | st.integers(min_value=5)
     | NO_INTEGER,
     "model.tensorized.kernel_size": st.integers(max_value=1) | HUGE | NO_INTEGER,
-    "model.tensorized.memory_convolution": NO_SWITCH,
-    "model.tensorized.channel_normalization": NO_SWITCH,
-    "model.tensorized.cell": NO_NAME,
-    "model.tensorized.forget_bias": INFINITE | NO_NUMBER,
-    "model.transformer.heads": NO_COUNT,
-    "model.transformer.context": NO_COUNT,
-    "model.mixture.experts": NO_COUNT,
-    "model.mixture.latent_dropout": NO_RATE,
-    "model.mixture.epsilon": NO_RATE,
     "model.adaptive.cutoffs": FALLING | NO_CYCLE,
-    "model.stem.filters": NO_SIZES,
-    "model.stem.kernel_size": NO_SIZES,
-    "model.stem.strides": NO_SIZES,
-    "data.crop": NO_RATE,
-    "data.hop": NO_COUNT_NOR_NONE,
     "data.fold": st.integers(max_value=-1) | st.integers(min_value=5) | OTHERS,
-    "data.normal": NO_TEXT,
-    "data.ahead": NO_COUNT,
-    "data.channels": NO_TEXT,
-    "data.id": NO_TEXT,
-    "data.time": NO_TEXT,
-    "data.label": NO_TEXT,
-    "data.answer": NO_NAME,
-    "data.split": NO_NAME,
-    "data.split_column": NO_TEXT,
-    "data.validation_share": st.just(0) | NO_RATE,
-    "data.test_share": st.just(0) | NO_RATE,
-    "data.tolerance": NO_RATE,
-    "optimizer.name": NO_NAME,
-    "optimizer.learning_rate": NOT_ABOVE_ZERO,
-    "optimizer.clip_norm": NOT_ABOVE_ZERO,
-    "optimizer.weight_decay": NOT_FROM_ZERO,
-    "schedule.factor": st.just(0) | NO_RATE,
-    "schedule.patience": NO_COUNT_NOR_NONE,
-    "schedule.resets": NO_SWITCH,
-    "schedule.minimum": NOT_FROM_ZERO,
     "schedule.epochs": FALLING
     | BAD_NUMBERS
     | st.tuples(HUGE)
     | st.integers()
     | NO_NUMBER,
-    "schedule.average": NO_SWITCH,
-    "schedule.average_after": NO_COUNT_NOR_NONE,
-    "schedule.stop_after": NO_COUNT_NOR_NONE,
     "schedule.stop_at": st.sampled_from([0, -0.5, 1.5, True, "1", float("nan")]),
-    "training.epochs": NO_COUNT,
-    "training.log_every_steps": NO_COUNT,
-    "training.checkpoint_every_steps": NO_COUNT,
+    "data.horizon": st.integers(max_value=-1) | HUGE | NO_INTEGER,
+    "data.validation": st.integers(max_value=-1) | HUGE | NO_INTEGER,
     "training.epoch_steps": st.integers(max_value=-1) | HUGE | NO_INTEGER,
     "training.steps": st.integers(max_value=-1) | HUGE | NO_INTEGER,
-    "training.jit_compile": NO_SWITCH,
-    "training.label_smoothing": NO_RATE,
-    "training.depths": NO_SIZES,
+    "model.embeddings_initializer.config.minval": INFINITE | NO_NUMBER,
+    "model.embeddings_initializer.config.maxval": INFINITE | NO_NUMBER,
+    "model.tensorized.forget_bias": INFINITE | NO_NUMBER,
+    "model.equilibrium.tolerance": NOT_ABOVE_ZERO,
+    "optimizer.learning_rate": NOT_ABOVE_ZERO,
+    "optimizer.clip_norm": NOT_ABOVE_ZERO,
+    "data.validation_share": st.just(0) | NO_RATE,
+    "data.test_share": st.just(0) | NO_RATE,
+    "schedule.factor": st.just(0) | NO_RATE,
 }
 
 
@@ -265,18 +232,8 @@ def test_the_ends_of_the_ranges_are_in_them():
 
 
 @pytest.mark.parametrize(
-    ("preset", "changed", "message"),
+    "preset, changed, message",
     [
-        (
-            ("ptb", "small"),
-            {"data.window": 16, "data.horizon": 16, "data.history": "zero"},
-            "`config.data.horizon` must be below .*window=16",
-        ),
-        (
-            ("ptb", "small"),
-            {"data.horizon": 16},
-            "`config.data.horizon` must be 0 with config.data.history='carried'.*horizon=16",
-        ),
         (
             ("seq_mnist", "small"),
             {"data.validation": 0, "schedule.patience": 2},
@@ -297,12 +254,6 @@ def test_the_ends_of_the_ranges_are_in_them():
             ("ptb", "small"),
             {"training.jit_compile": True, "data.lengths": "drawn"},
             "`config.training.jit_compile` must be False with config.data.lengths='drawn'",
-        ),
-        (
-            ("ptb", "small"),
-            {"training.depths": (2,), "training.steps": 0},
-            r"`config.training.depths` must be \(\) without config.training.steps.*"
-            r"config.training.depths=\(2,\), config.training.steps=0",
         ),
         (
             ("ptb", "small_lstm"),
@@ -349,41 +300,9 @@ def test_the_ends_of_the_ranges_are_in_them():
             "`config.schedule.average` must be False with config.training.steps",
         ),
         (
-            ("ptb", "small"),
-            {"model.units": 100},
-            "`config.model.output_units` must be at most config.model.units=100.*output_units=200",
-        ),
-        (
-            ("ptb", "small"),
-            {"model.output_units": 100},
-            "`config.model.output_units` must be config.model.embedding_units.*"
-            "output_units=100, config.model.embedding_units=200",
-        ),
-        (
             ("wikitext103", "small"),
             {"model.embedding_units": 100},
             "`config.model.output_units` must be config.model.embedding_units",
-        ),
-        (
-            ("ptb", "small_mixed_group_convolution"),
-            {"model.groups": 3},
-            "`config.model.groups` must be a divisor of config.model.units=494.*groups=3",
-        ),
-        (
-            ("text", "small"),
-            {"model.inject_groups": True},
-            "`config.model.inject_groups` must be False with config.model.groups=1",
-        ),
-        (
-            ("text", "small"),
-            {"model.auxiliary_weight": 0.1, "model.auxiliary_every": 13},
-            "`config.model.auxiliary_every` must be at most config.model.depth=8.*every=13",
-        ),
-        (
-            ("text", "small"),
-            {"model.depth": 2, "model.dilation_rate": (1, 2, 4)},
-            r"`config.model.dilation_rate` must be at most config.model.depth=2 dilations"
-            r".*Received: config.model.dilation_rate=\(1, 2, 4\)",
         ),
         (
             ("seq_mnist", "small"),
@@ -406,11 +325,6 @@ def test_the_ends_of_the_ranges_are_in_them():
             "`config.model.output_units` must be at most config.model.units=96",
         ),
         (
-            ("adding", "small"),
-            {"data.steps": 1},
-            "`config.data.steps` must be .*at least 2",
-        ),
-        (
             ("copy_memory", "small"),
             {"data.train": 31},
             "`config.data.batch_size` must be at most .*batch_size=32, config.data.train=31",
@@ -419,28 +333,6 @@ def test_the_ends_of_the_ranges_are_in_them():
             ("addition", "small_tensorized"),
             {"model.tensorized.cell": "rnn"},
             "channel_normalization` must be False, for nothing reads it .*tensorized.cell='rnn'",
-        ),
-        (
-            ("ptb", "small"),
-            {"model.unit": 3},
-            "unknown config field 'model.unit'; did you mean",
-        ),
-        (
-            ("ptb", "small_lstm"),
-            {"model.auxiliary_weight": 0.1},
-            "`config.model.auxiliary_weight` must be 0.0, for nothing reads it with "
-            "config.model.layer='lstm'.*auxiliary_weight=0.1, config.model.layer='lstm'",
-        ),
-        (
-            ("ptb", "small_lstm"),
-            {"model.gate": "gru"},
-            "`config.model.gate` must be 'lstm', for nothing reads it .*model.layer='lstm'",
-        ),
-        (
-            ("ptb", "small_trellis_lstm"),
-            {"model.gate": "gru", "model.unit_forget_bias": True},
-            "`config.model.unit_forget_bias` must be False, for nothing reads it with "
-            "config.model.gate='gru'.*unit_forget_bias=True, config.model.gate='gru'",
         ),
         (
             ("seq_mnist", "small"),
@@ -457,7 +349,6 @@ def test_the_ends_of_the_ranges_are_in_them():
             {"model.head.kind": "mixture"},
             "unknown config field",
         ),
-        (("ptb", "small"), {"model": 3}, "unknown config field 'model'"),
         (("ptb", "small"), {"task": 3}, "unknown config.task '3'"),
     ],
 )

@@ -6,6 +6,7 @@ import types
 import numpy as np
 import pytest
 
+from tests.refusals import refuses
 from tests.trainers.calls import config_of
 from trainers.data.names import flatten, nested
 from trainers.language import models as language_models
@@ -131,7 +132,7 @@ def test_what_nothing_reads_is_refused_by_name(layer, kind):
     off.pop(ONLY, None)
     assert off
     for name, default in off.items():
-        with pytest.raises(ValueError, match="for nothing reads it with") as error:
+        with refuses("for nothing reads it with") as error:
             schema.check_flat({**values, name: other(name, default)})
         assert str(error.value).startswith(f"`config.{name}` must be {default!r}")
 
@@ -154,7 +155,7 @@ DROPPED = "--config.model.weight_dropout=0.9"
 
 def test_a_field_that_is_given_and_not_read_is_refused(tmp_path):
     config = config_of(*LSTM, DROPPED, f"--workdir={tmp_path}")
-    with pytest.raises(ValueError, match=r"weight_dropout` must be 0.0.*layer='lstm'"):
+    with refuses(r"weight_dropout` must be 0.0.*layer='lstm'"):
         schema.check(config)
 
 
@@ -171,7 +172,7 @@ def test_the_settings_of_a_preset_s_layer_go_with_the_layer(tmp_path):
     assert (config.model.depth, config.model.auxiliary_weight) == (1, 0.0)
     assert config.model.dropout == configs.load("ptb", "paper").model.dropout
     given = config_of(*layer, "--config.model.depth=55", f"--workdir={tmp_path}")
-    with pytest.raises(ValueError, match="config.model.depth` must be 1"):
+    with refuses("config.model.depth` must be 1"):
         schema.check(given)
 
 
@@ -194,7 +195,7 @@ def test_a_run_of_an_earlier_release_goes_on(tmp_path, again):
     other_rate = config_of(
         *LSTM, "--config.model.weight_dropout=0.3", f"--workdir={tmp_path}"
     )
-    with pytest.raises(ValueError, match="weight_dropout` must be 0.0"):
+    with refuses("weight_dropout` must be 0.0"):
         schema.check(other_rate)
 
 
@@ -203,7 +204,7 @@ def test_a_file_is_refused_for_a_new_run_and_taken_for_its_own(tmp_path):
     file.write_text(json.dumps(begun(path)))
     schema.check(config_of(f"--config_file={file}", f"--workdir={path}"))
     new = config_of(f"--config_file={file}", f"--workdir={tmp_path / 'new'}")
-    with pytest.raises(ValueError, match="weight_dropout` must be 0.0"):
+    with refuses("weight_dropout` must be 0.0"):
         schema.check(new)
     loaded = configs.from_dict(begun(tmp_path / "other"))
     assert loaded.model.weight_dropout == 0.0

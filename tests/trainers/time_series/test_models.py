@@ -7,6 +7,7 @@ import pytest
 import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from numpy.testing import assert_allclose
 
 from trainers.data.recordings import Facts
 from trainers.sequences import models as sequences
@@ -67,7 +68,7 @@ def test_a_stream_is_one_pass_without_the_gaps(layer, lengths, seed):
     for read, outputs in zip(values, runner.streams(values), strict=True):
         expected = whole_pass(model, read)
         there = np.isfinite(read).all(1)
-        np.testing.assert_allclose(outputs[there], expected[there], atol=1e-5)
+        assert_allclose(outputs[there], expected[there], atol=1e-5)
 
 
 @pytest.mark.parametrize("stem", [False, True])
@@ -77,7 +78,7 @@ def test_padding_and_gaps_reach_no_answer_and_no_gradient(stem):
     padded = np.full((2, 8, 2), np.nan, "float32")
     padded[0, :5] = padded[1, 3:] = short
     alone = model(short[None], training=False).numpy()
-    np.testing.assert_allclose(runner.windows(padded), alone.repeat(2, 0), atol=1e-5)
+    assert_allclose(runner.windows(padded), alone.repeat(2, 0), atol=1e-5)
     with tf.GradientTape() as tape:
         outputs = models.run_windows(model, tf.constant(padded), True, training=True)
         loss = tf.reduce_sum(outputs)
@@ -98,7 +99,7 @@ def test_numbers_come_in_their_own_unit():
     dense, units = model.get_layer("dense"), model.get_layer("units")
     kernel, bias = dense.get_weights()
     dense.set_weights([np.zeros_like(kernel), np.array([1.0, -1.0])])
-    np.testing.assert_allclose(model(recording(4, 0)[None])[0, 0], [9.0, 6.0])
+    assert_allclose(model(recording(4, 0)[None])[0, 0], [9.0, 6.0])
     dense.set_weights([kernel, bias])
     assert units.get_config()["scale"] == 2.0
 
@@ -109,6 +110,4 @@ def test_a_classifier_of_scaled_sequences_is_the_model(layer, stem):
     model, _ = built(layer, False, stem=stem)
     sequences = np.stack([recording(8, seed) for seed in range(3)])
     classifier, scaled = models.classifier(model, facts(False))
-    np.testing.assert_allclose(
-        classifier(scaled(sequences)), model(sequences), atol=1e-5
-    )
+    assert_allclose(classifier(scaled(sequences)), model(sequences), atol=1e-5)

@@ -6,6 +6,7 @@ import ml_collections
 import numpy as np
 import pytest
 import tensorflow as tf
+from numpy.testing import assert_allclose
 
 from trainers.data import recordings
 from trainers.data.recordings import Recording
@@ -54,7 +55,7 @@ def test_classes_by_window_and_by_recording():
         matrix[n, place] += 1
     assert score.confusion == matrix.tolist()
     terms = objective.terms(known.test.inputs, tf.constant(targets), logits)
-    np.testing.assert_allclose(terms.losses, -chosen, rtol=1e-5)
+    assert_allclose(terms.losses, -chosen, rtol=1e-5)
     assert terms.hits.numpy().astype(bool).tolist() == right.tolist()
 
 
@@ -111,7 +112,7 @@ def test_a_number_that_is_not_there_costs_nothing():
     there = np.isfinite(targets)
     assert (terms.known.numpy() == there).all()
     expected = np.where(there, -2 * targets / known.facts.scale**2, 0.0)
-    np.testing.assert_allclose(tape.gradient(loss, outputs), expected, rtol=1e-5)
+    assert_allclose(tape.gradient(loss, outputs), expected, rtol=1e-5)
 
 
 def test_surprise_is_that_of_a_normal_distribution():
