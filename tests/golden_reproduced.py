@@ -8,6 +8,7 @@ from unittest import mock
 
 import numpy as np
 from ml_collections import ConfigDict
+from numpy.testing import assert_allclose
 
 from tests import golden_dropped, golden_pixels, golden_training
 from tests.golden import load
@@ -157,9 +158,7 @@ def _assert_weights(values, model, expected, tolerance):
 
 def _assert_close(actual, expected, tolerance, what=""):
     assert np.asarray(actual).dtype == "float64", what
-    np.testing.assert_allclose(
-        actual, expected, rtol=tolerance, atol=tolerance, err_msg=what
-    )
+    assert_allclose(actual, expected, rtol=tolerance, atol=tolerance, err_msg=what)
 
 
 CHECKS = {"training": check_training, "dropped": check_dropped, "pixel": check_pixel}

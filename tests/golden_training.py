@@ -1,7 +1,7 @@
 """The released code's training runs, followed step by step by the trainer's own task and loop."""
 
-import numpy as np
 from ml_collections import ConfigDict
+from numpy.testing import assert_allclose
 
 from tests.golden import language_model
 from trainers.data.names import flatten, nested
@@ -111,6 +111,4 @@ def _check_parameters(model, arrays, config, prefix):
 
 
 def _assert_close(actual, expected, what):
-    np.testing.assert_allclose(
-        actual, expected, rtol=TOLERANCE, atol=TOLERANCE, err_msg=what
-    )
+    assert_allclose(actual, expected, rtol=TOLERANCE, atol=TOLERANCE, err_msg=what)

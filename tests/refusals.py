@@ -1,8 +1,8 @@
-"""What the library refuses."""
+"""What is refused."""
 
 import pytest
 
 
-def refuses(message):
-    """Expects a `ValueError` whose text matches a regular expression."""
-    return pytest.raises(ValueError, match=message)
+def refuses(message, kind=ValueError):
+    """Expects an error of a kind whose text matches a regular expression."""
+    return pytest.raises(kind, match=message)

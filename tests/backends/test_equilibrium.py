@@ -7,6 +7,7 @@ import sys
 import keras
 import numpy as np
 import pytest
+from numpy.testing import assert_allclose
 
 from tests import ROOT
 from tests.backends import equilibrium
@@ -38,11 +39,9 @@ def test_jax_computes_the_same(folder):
         assert set(actual) == set(expected)
         for name, values in expected.items():
             assert actual[name].dtype == values.dtype, name
-            np.testing.assert_allclose(
-                actual[name], values, rtol=1e-8, atol=1e-8, err_msg=name
-            )
+            assert_allclose(actual[name], values, rtol=1e-8, atol=1e-8, err_msg=name)
     for case in equilibrium.CASES:
-        np.testing.assert_allclose(
+        assert_allclose(
             expected[f"{case}_streamed_0"][0], expected[f"{case}_settled_0"][0], 1e-8
         )
 
@@ -50,4 +49,4 @@ def test_jax_computes_the_same(folder):
 def test_a_file_of_jax_answers_the_same(folder):
     model = keras.saving.load_model(folder / "jax.keras")
     answers = model.predict(equilibrium.inputs(), verbose=0)
-    np.testing.assert_allclose(answers, np.load(folder / "answers.npy"), atol=2e-5)
+    assert_allclose(answers, np.load(folder / "answers.npy"), atol=2e-5)

@@ -6,6 +6,7 @@ import sys
 import keras
 import numpy as np
 import pytest
+from numpy.testing import assert_allclose, assert_array_equal
 
 from keras_trellis import TrellisClassifier, TrellisLayer, TrellisLM
 from keras_trellis.recurrent import IRCLSTM
@@ -47,9 +48,9 @@ def test_a_language_model_learns_and_writes(language_model):
     written = np.asarray(model.generate(IDS[:2], 10, temperature=0))
     for length in range(IDS.shape[1], written.shape[1]):
         logits = model.predict(written[:, :length], verbose=0)
-        np.testing.assert_array_equal(written[:, length], logits[:, -1].argmax(-1))
+        assert_array_equal(written[:, length], logits[:, -1].argmax(-1))
     drawn = [np.asarray(model.generate(IDS[:2], 15, seed=seed)) for seed in (3, 3, 4)]
-    np.testing.assert_array_equal(drawn[0], drawn[1])
+    assert_array_equal(drawn[0], drawn[1])
     assert not np.array_equal(drawn[0], drawn[2])
 
 
@@ -76,9 +77,7 @@ def test_a_classifier_learns_and_comes_back(tmp_path):
     assert accuracy > 0.9
     model.save(tmp_path / "model.keras")
     again = keras.models.load_model(tmp_path / "model.keras")
-    np.testing.assert_allclose(
-        again.predict(x, verbose=0), model.predict(x, verbose=0), atol=1e-6
-    )
+    assert_allclose(again.predict(x, verbose=0), model.predict(x, verbose=0), atol=1e-6)
 
 
 @pytest.mark.skipif(tensors.BACKEND == "jax", reason="JAX refuses it, test_jax.py")

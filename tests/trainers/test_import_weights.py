@@ -214,9 +214,7 @@ def test_training_does_not_replace_imported_weights(run_import, tmp_path):
     run_import(*DEPTH, *OTHERS)
     path = epath.Path(tmp_path / "run")
     before = (path / "checkpoints/best.npz").read_bytes()
-    with pytest.raises(
-        WorkdirError, match="holds imported weights, which training would replace"
-    ):
+    with refuses("holds imported weights, which training would replace", WorkdirError):
         runs.train(
             lambda: pytest.fail("the text is read"),
             run_folders.load_config(path),

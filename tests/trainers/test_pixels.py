@@ -193,11 +193,7 @@ def test_a_damaged_record_of_the_data_is_named(
 def test_a_gru_is_trained_evaluated_and_exported(folder, call, tmp_path):
     """The run leaves the test data to the evaluation."""
     place = (f"--workdir={tmp_path}/run", f"--data_dir={folder}")
-    chosen = (
-        "--config.model.layer=gru",
-        "--config.training.epochs=1",
-        "--config.evaluation.test=False",
-    )
+    chosen = calls.flags("model.layer=gru training.epochs=1 evaluation.test=False")
     output = call("--task=seq_mnist", *SMALL, *chosen, *place)
     assert (
         output.startswith("GRU: 1 layer of 10 units; ")
@@ -218,10 +214,8 @@ def test_all_images_train_and_the_weights_are_those_of_the_end(folder, call, tmp
     place = (f"--workdir={tmp_path}/run", f"--data_dir={folder}")
     chosen = (
         *TWO_LEVELS,
-        "--config.data.validation=0",
-        "--config.training.epochs=2",
+        *calls.flags("data.validation=0 training.epochs=2 schedule.average_after=1"),
         "--config.training.label_smoothing=0.1",
-        "--config.schedule.average_after=1",
     )
     output = call("--task=seq_mnist", *SMALL, *chosen, *place)
     assert "60 training sequences of 784 steps" in output
@@ -266,19 +260,11 @@ def test_an_algorithm_is_learned_from_examples_that_are_new(call, tmp_path):
 def test_a_run_ends_when_all_answers_are_right_and_stays_so(
     call, tmp_path, monkeypatch
 ):
-    small = (
-        "--preset=small_grid_lstm",
-        "--config.model.units=4",
-        "--config.model.layers=2",
-        "--config.data.symbols=2",
-        "--config.data.kinds=51",
-        "--config.data.train=64",
-        "--config.data.validation=20",
-        "--config.data.test=20",
-        "--config.training.epochs=4",
-        "--config.schedule.stop_at=1",
-        f"--workdir={tmp_path}/run",
-    )
+    small = calls.flags(f"""
+        --preset=small_grid_lstm model.units=4 model.layers=2 data.symbols=2 data.kinds=51
+        data.train=64 data.validation=20 data.test=20 training.epochs=4
+        schedule.stop_at=1 --workdir={tmp_path}/run
+    """)
     shares = iter([0.95, 1.0, 0.5])
 
     def evaluate(self):

@@ -5,6 +5,7 @@ import pickle
 import numpy as np
 import pandas
 import pytest
+from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.model_selection import GridSearchCV
 from sklearn.utils.estimator_checks import estimator_checks_generator
 
@@ -42,12 +43,10 @@ def test_all_forms_are_the_same_series():
     X, _ = waves(count=3)
     expected = X.transpose(0, 2, 1).astype("float32")
     for form, time in ((X, None), ([*X], None), (long_frame(X), "t")):
-        np.testing.assert_array_equal(read(form, time=time), expected)
+        assert_array_equal(read(form, time=time), expected)
     table = [*expected[:, :, :1]]
-    np.testing.assert_array_equal(read(X[:, 0]), table)
-    np.testing.assert_array_equal(
-        read([*X[:, 0, :5], X[0, 0]])[:3], expected[:, :5, :1]
-    )
+    assert_array_equal(read(X[:, 0]), table)
+    assert_array_equal(read([*X[:, 0, :5], X[0, 0]])[:3], expected[:, :5, :1])
 
 
 def test_a_gap_is_no_step_and_padding_is_masked():
@@ -55,7 +54,7 @@ def test_a_gap_is_no_step_and_padding_is_masked():
     X[0, 1, 3] = np.nan
     cases = read(X)
     assert [len(case) for case in cases] == [5, 6]
-    np.testing.assert_array_equal(cases[0][3], X[0, :, 4].astype("float32"))
+    assert_array_equal(cases[0][3], X[0, :, 4].astype("float32"))
     values, mask = inputs.padded(cases)
     assert mask.sum() == 11 and not mask[0, 5] and not values[0, 5].any()
 
@@ -85,13 +84,13 @@ def test_it_learns_streams_exports_and_pickles(tmp_path):
     probabilities = best.predict_proba(ragged)
     assert {*best.predict(ragged)} == {"calm", "loud"} == {*best.classes_}
     again = pickle.loads(pickle.dumps(best))
-    np.testing.assert_allclose(again.predict_proba(ragged), probabilities, atol=1e-6)
+    assert_allclose(again.predict_proba(ragged), probabilities, atol=1e-6)
     streamed = best.stream()
     assert streamed.stride == 2
     running = streamed.start(batch_size=1)
     for step in range(0, 20, 2):
         answer = running.advance(X[:1, :, step : step + 2].transpose(0, 2, 1))
-    np.testing.assert_allclose(answer, probabilities[:1], atol=1e-5)
+    assert_allclose(answer, probabilities[:1], atol=1e-5)
     best.export(tmp_path / "model.tflite")
     assert (tmp_path / "model.tflite").stat().st_size > 1000
 
@@ -111,8 +110,8 @@ def test_one_seed_makes_one_model_and_leaves_other_generators():
     first, second = (
         SeriesClassifier(**small).fit(X, y).predict_proba(X) for _ in range(2)
     )
-    np.testing.assert_array_equal(first, second)
-    np.testing.assert_array_equal(np.random.get_state()[1], state)
+    assert_array_equal(first, second)
+    assert_array_equal(np.random.get_state()[1], state)
 
 
 @pytest.mark.slow

@@ -82,7 +82,7 @@ def test_what_cannot_be_written_leaves_nothing(tmp_path):
         write(folder)
         raise OSError("no space left")
 
-    with pytest.raises(OSError, match="no space left"):
+    with refuses("no space left", OSError):
         versions.publish(fail, str(tmp_path))
     assert names(tmp_path) == []
 
@@ -185,7 +185,7 @@ def test_a_folder_that_may_not_be_opened_is_an_error_and_not_made_again_and_agai
 
     monkeypatch.setattr(os, "mkdir", count)
     monkeypatch.setattr(os, "open", refuse)
-    with pytest.raises(versions.NotWrittenError, match="Permission denied"):
+    with refuses("Permission denied", versions.NotWrittenError):
         versions.publish(write, str(tmp_path))
     assert sum(".exporting-" in os.path.basename(path) for path in made) == 1
 
@@ -217,9 +217,7 @@ def test_a_disk_that_fails_is_told_and_leaves_nothing(
 
     with monkeypatch.context() as patch:
         patch.setattr(owner, name, fail)
-        with pytest.raises(
-            versions.NotWrittenError, match=f"no version .*{os.strerror(number)}"
-        ):
+        with refuses(f"no version .*{os.strerror(number)}", versions.NotWrittenError):
             versions.publish(write, str(tmp_path))
     assert names(tmp_path) == []
 
@@ -299,10 +297,8 @@ def test_a_folder_that_cannot_be_listed_is_named(tmp_path, monkeypatch):
         raise tf.errors.PermissionDeniedError(None, None, f"{path}; Permission denied")
 
     monkeypatch.setattr(tf.io.gfile, "listdir", fails)
-    with pytest.raises(
-        versions.NotWrittenError, match=f"in {tmp_path}: .*Permission denied"
-    ):
+    with refuses(f"in {tmp_path}: .*Permission denied", versions.NotWrittenError):
         versions.publish(write, str(tmp_path))
     assert not names(tmp_path)
-    with pytest.raises(OSError, match=f"{tmp_path} cannot be listed: .*Permission"):
+    with refuses(f"{tmp_path} cannot be listed: .*Permission", OSError):
         versions.newest(str(tmp_path))

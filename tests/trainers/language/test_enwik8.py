@@ -9,6 +9,7 @@ import pytest
 from absl.testing import flagsaver
 
 from tests.refusals import refuses
+from tests.trainers import calls
 from trainers import lm
 from trainers.language import corpora
 from trainers.tasks import registry
@@ -73,22 +74,12 @@ def test_files_that_are_not_there(tmp_path, content, message):
 
 def test_it_trains_and_is_told_in_bits(folder, own_settings, monkeypatch, capsys):
     monkeypatch.setenv("HOME", str(folder / "home"))
-    sizes = ("units=6", "output_units=4", "embedding_units=4")
-    flags = [f"--config.model.{size}" for size in sizes]
-    flags += [
-        "--config.data.batch_size=4",
-        "--config.data.window=60",
-        "--config.training.epochs=1",
-        "--config.training.steps=3",
-        "--config.training.jit_compile=False",
-        "--config.evaluation.batch_size=2",
-    ]
-    flags += [
-        f"--data_dir={folder}",
-        f"--workdir={folder}/run",
-        "--task=enwik8",
-        "--preset=small",
-    ]
+    flags = calls.flags(f"""
+        model.units=6 model.output_units=4 model.embedding_units=4 data.batch_size=4
+        data.window=60 training.epochs=1 training.steps=3 training.jit_compile=False
+        evaluation.batch_size=2 --data_dir={folder} --workdir={folder}/run
+        --task=enwik8 --preset=small
+    """)
     with flagsaver.flagsaver():
         lm.parse_flags(["lm", *flags])
         assert lm.main(["lm"]) == 0

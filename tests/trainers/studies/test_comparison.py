@@ -359,7 +359,7 @@ def test_another_comparison_in_the_folder_is_refused(
     path, settings = epath.Path(tmp_path), SIZED
     comparison.compare(path, settings)
     planned.clear()
-    with pytest.raises(WorkdirError, match=message):
+    with refuses(message, WorkdirError):
         comparison.compare(path, settings._replace(**changed))
     assert not planned
 
@@ -407,9 +407,7 @@ def test_a_damaged_plan_is_told(planned, tmp_path):
     plan = json.loads((path / "adding/plan.json").read_text())
     del plan["checksum"], plan["models"]["gru"]["config"]
     (path / "adding/plan.json").write_text(json.dumps(plan))
-    with pytest.raises(
-        WorkdirError, match="plan.json is damaged.*choose another --output"
-    ):
+    with refuses("plan.json is damaged.*choose another --output", WorkdirError):
         comparison.compare(path, settings)
 
 
@@ -422,7 +420,7 @@ def test_a_run_that_fails_ends_the_comparison_and_one_that_diverges_does_not(
     assert status == 3
     assert "0 of 2" in comparison_report.write(path, settings, plans, "")
     monkeypatch.setattr(comparison, "_train", lambda *_: 143)
-    with pytest.raises(WorkdirError, match="exit status 143.*the same command goes on"):
+    with refuses("exit status 143.*the same command goes on", WorkdirError):
         comparison.compare(path, settings)
 
 

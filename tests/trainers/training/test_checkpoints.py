@@ -14,6 +14,7 @@ import pytest
 import tensorflow as tf
 from hypothesis import strategies as st
 
+from tests.refusals import refuses
 from trainers.training import checkpoints, variables, workdir
 
 
@@ -139,7 +140,7 @@ def test_a_checkpoint_of_any_length_is_the_whole_one_or_costs_the_last_interval(
 @hypothesis.settings(max_examples=60)
 @hypothesis.given(bits=BITS)
 def test_where_no_checkpoint_is_whole_nothing_is_begun_anew(bits):
-    with pytest.raises(workdir.WorkdirError, match="step-00000020.npz"):
+    with refuses("step-00000020.npz", workdir.WorkdirError):
         restored(with_bits_changed(CONTENTS[20], bits), CONTENTS[10][:-100])
 
 
@@ -180,9 +181,7 @@ def test_a_failure_of_the_file_system_is_no_damage(store, told):
     for step in (10, 20):
         store.save(step, arrays(step))
     forever(store.folder / "step-00000020.npz")
-    with pytest.raises(
-        workdir.WorkdirError, match=r"step-00000020\.npz cannot be read, .*symbol"
-    ):
+    with refuses(r"step-00000020\.npz cannot be read, .*symbol", workdir.WorkdirError):
         store.restore()
     assert files(store) == ["step-00000010.npz", "step-00000020.npz"] and not told
 
@@ -195,7 +194,7 @@ def test_a_folder_that_cannot_be_read_is_not_an_empty_one(store, monkeypatch, co
         raise OSError(code, os.strerror(code), path)
 
     monkeypatch.setattr(os, "listdir", fail)
-    with pytest.raises(OSError, match=str(store.folder)) as error:
+    with refuses(str(store.folder), OSError) as error:
         store.restore()
     assert error.value.errno == code
 
@@ -226,9 +225,7 @@ def test_a_folder_is_no_checkpoint(store):
 
 def test_checkpoints_that_no_folder_can_be_made_for(tmp_path):
     (tmp_path / "checkpoints").write_text("a file")
-    with pytest.raises(
-        workdir.WorkdirError, match=f"{tmp_path}/checkpoints .*File exists"
-    ):
+    with refuses(f"{tmp_path}/checkpoints .*File exists", workdir.WorkdirError):
         checkpoints.Checkpoints(tmp_path / "checkpoints")
 
 
@@ -256,16 +253,14 @@ def test_nothing_but_damaged_checkpoints(store, told):
     cut_short(store.folder / "step-00000010.npz")
     before = (store.folder / "step-00000010.npz").read_bytes()
     for _ in range(2):
-        with pytest.raises(
-            workdir.WorkdirError, match=r"no checkpoint .*step-00000010\.npz"
-        ):
+        with refuses(r"no checkpoint .*step-00000010\.npz", workdir.WorkdirError):
             store.restore()
     assert files(store) == ["step-00000010.npz"] and not told
     assert (store.folder / "step-00000010.npz").read_bytes() == before
     os.rename(
         *(store.folder / f"step-00000010.npz{end}" for end in ("", ".unreadable"))
     )
-    with pytest.raises(workdir.WorkdirError, match=r"step-00000010\.npz\.unreadable"):
+    with refuses(r"step-00000010\.npz\.unreadable", workdir.WorkdirError):
         store.restore()
 
 
@@ -280,7 +275,7 @@ def test_a_damaged_checkpoint_that_cannot_be_renamed_is_not_overwritten(
         raise OSError(errno.EROFS, "Read-only file system")
 
     monkeypatch.setattr(os, "rename", fail)
-    with pytest.raises(workdir.WorkdirError, match=r"step-00000020\.npz .*Read-only"):
+    with refuses(r"step-00000020\.npz .*Read-only", workdir.WorkdirError):
         store.restore()
 
 
@@ -367,16 +362,14 @@ def test_an_error_of_the_thread_is_not_lost(store, monkeypatch):
 
     monkeypatch.setattr(np, "savez", wrong)
     store.start_saving(10, arrays(10))
-    with pytest.raises(TypeError, match="a mistake"):
+    with refuses("a mistake", TypeError):
         store.close()
     assert not files(store)
 
 
 def test_the_best_weights(tmp_path):
     model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(1)])
-    with pytest.raises(
-        workdir.WorkdirError, match=r"no trained weights yet: .*best\.npz"
-    ):
+    with refuses(r"no trained weights yet: .*best\.npz", workdir.WorkdirError):
         checkpoints.load_best(tmp_path, model)
     store = checkpoints.Checkpoints(tmp_path / "checkpoints")
     weights = [v.numpy() for v in model.variables]
@@ -385,7 +378,7 @@ def test_the_best_weights(tmp_path):
     checkpoints.load_best(tmp_path, model)
     np.testing.assert_array_equal(model.variables[0].numpy(), weights[0])
     cut_short(store.folder / checkpoints.BEST)
-    with pytest.raises(workdir.WorkdirError, match="cannot be read"):
+    with refuses("cannot be read", workdir.WorkdirError):
         checkpoints.load_best(tmp_path, model)
 
 
@@ -403,7 +396,7 @@ def test_the_best_weights_say_their_epoch(store, told):
     forever_best = store.folder / checkpoints.BEST
     forever_best.write_text("")
     forever(forever_best)
-    with pytest.raises(workdir.WorkdirError, match="best.npz cannot be read"):
+    with refuses("best.npz cannot be read", workdir.WorkdirError):
         store.best_epoch()
 
 

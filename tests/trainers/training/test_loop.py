@@ -19,6 +19,7 @@ import pytest
 import tensorflow as tf
 from hypothesis import strategies as st
 
+from tests.refusals import refuses
 from tests.trainers.training import toy
 from trainers import optimizers
 from trainers.training import (
@@ -505,8 +506,8 @@ def test_a_run_is_observed_after_each_epoch_and_goes_on_after_one_that_ended_it(
 @pytest.mark.parametrize("bad_step", [0, 7])
 def test_nan_stops_the_run_with_its_step_and_leaves_the_checkpoint(tmp_path, bad_step):
     task = as_new(bad_step)
-    with pytest.raises(
-        loop.NonFiniteLossError, match=f"loss nan.* at step {bad_step + 1}"
+    with refuses(
+        f"loss nan.* at step {bad_step + 1}", loop.NonFiniteLossError
     ) as error:
         train(tmp_path, task, log_every_steps=100)
     assert error.value.step == bad_step + 1
@@ -522,7 +523,7 @@ def test_nan_stops_the_run_with_its_step_and_leaves_the_checkpoint(tmp_path, bad
 def test_a_nan_validation_loss_stops_the_run(tmp_path):
     task = as_new()
     task.evaluate = lambda: {"loss": float("nan")}
-    with pytest.raises(loop.NonFiniteLossError, match="validation loss nan at step 5"):
+    with refuses("validation loss nan at step 5", loop.NonFiniteLossError):
         train(tmp_path, task)
     assert not (tmp_path / "checkpoints" / checkpoints.BEST).exists()
 
@@ -687,9 +688,8 @@ def test_a_disk_that_stays_full_ends_no_run(
     result, _ = train(tmp_path)
     assert result.finished and result.unsaved
     assert step_of(tmp_path) == step
-    with pytest.raises(
-        workdir.NotKeptError,
-        match=f"{missing} cannot be written .*goes on from step {step}",
+    with refuses(
+        f"{missing} cannot be written .*goes on from step {step}", workdir.NotKeptError
     ):
         result.unsaved.save()
     best = result.unsaved.store.unwritten_best or checkpoints.load_arrays(
@@ -740,9 +740,7 @@ def test_a_run_whose_loss_is_not_finite_keeps_its_best_weights_if_it_can(
 def test_a_run_that_can_write_no_checkpoint_does_not_begin(tmp_path, disk):
     disk.full = lambda arrays: True
     task = new_task()
-    with pytest.raises(
-        workdir.WorkdirError, match="not begun: .*step-00000000.npz .*make room"
-    ):
+    with refuses("not begun: .*step-00000000.npz .*make room", workdir.WorkdirError):
         train(tmp_path, task)
     assert task.traces == 0
     disk.full = lambda arrays: False
@@ -823,7 +821,7 @@ def test_a_run_whose_checkpoints_are_of_no_use_does_not_begin_anew(half, harm, t
     table = (half / "metrics.csv").read_bytes()
     task = new_task()
     for _ in range(2):
-        with pytest.raises(workdir.WorkdirError, match=told):
+        with refuses(told, workdir.WorkdirError):
             train(half, task)
     after = {
         p: p.is_symlink() or p.read_bytes() for p in (half / "checkpoints").iterdir()
@@ -899,9 +897,7 @@ def test_another_number_of_replicas_is_refused_unless_it_is_allowed(tmp_path, ca
     step, arrays = store.restore()
     assert arrays["replicas"] == 1
     store.save(step, {**arrays, "replicas": np.int64(2)})
-    with pytest.raises(
-        workdir.WorkdirError, match="a run on 2 replicas, and here are 1; "
-    ):
+    with refuses("a run on 2 replicas, and here are 1; ", workdir.WorkdirError):
         train(tmp_path, epochs=1)
     other = shutil.copytree(tmp_path, tmp_path / "other")
     train(other, epochs=2, allow_replicas_change=True)
@@ -921,9 +917,7 @@ def test_a_batch_that_is_not_divisible_by_the_replicas_is_refused():
         lambda: trainer.batches(0),
         lambda: trainer.spread(tf.zeros([4, 2])),
     ):
-        with pytest.raises(
-            ValueError, match="`batch_size` must be divisible .* 3 .*batch_size=4"
-        ):
+        with refuses("`batch_size` must be divisible .* 3 .*batch_size=4"):
             refused()
 
 

@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 from etils import epath
 
+from tests.refusals import refuses
 from tests.trainers.training import stopped_run
 from trainers.data.files import read_json
 from trainers.language import experiment, exporting, writing
@@ -92,7 +93,7 @@ def assert_refused(train, config, changes, message):
     with config.unlocked():
         for group, values in changes.items():
             config[group].update(values)
-    with pytest.raises(ValueError, match=message) as error:
+    with refuses(message) as error:
         train()
     assert len(str(error.value).splitlines()) == 1
 
@@ -200,9 +201,7 @@ def test_a_batch_that_replicas_cannot_share_is_told_before_the_model_is_built(
         num_replicas_in_sync = 3
 
     monkeypatch.setattr(strategies, "get_strategy", lambda *_: ThreeReplicas())
-    with pytest.raises(
-        ValueError, match="`config.data.batch_size` must be .* the 3 devices.*=2"
-    ):
+    with refuses("`config.data.batch_size` must be .* the 3 devices.*=2"):
         train()
     assert not (tmp_path / "run").exists()
 
@@ -213,9 +212,7 @@ def test_a_model_that_cannot_fit_is_told_before_it_is_built(
     room = resources.Room(1, "cgroup limit")
     monkeypatch.setattr(resources, "room", lambda: room)
     monkeypatch.setattr(experiment.models, "build", None)
-    with pytest.raises(
-        ValueError, match="takes about 0.3 GiB of memory, .* .cgroup limit.;"
-    ):
+    with refuses("takes about 0.3 GiB of memory, .* .cgroup limit.;"):
         train()
     assert not (tmp_path / "run").exists()
     monkeypatch.undo()
@@ -224,7 +221,7 @@ def test_a_model_that_cannot_fit_is_told_before_it_is_built(
         (tmp_path / "run" / "vocabulary.txt").write_text("<eos>\na\n")
     monkeypatch.setattr(resources, "room", lambda: room)
     monkeypatch.setattr(experiment.models, "build", None)
-    with pytest.raises(ValueError, match="parameters is read in .* .cgroup limit"):
+    with refuses("parameters is read in .* .cgroup limit"):
         experiment.load_trained(epath.Path(tmp_path / "run"))
 
 
@@ -245,7 +242,7 @@ def test_evaluation_text_that_is_too_short_is_told_before_training(
     train, corpus, tmp_path, file, named
 ):
     (corpus / f"{file}.txt").write_text("a b c d\n")
-    with pytest.raises(ValueError, match=named):
+    with refuses(named):
         train()
     assert not (tmp_path / "run").exists()
 
@@ -478,9 +475,7 @@ def last(arrays):
 @pytest.mark.parametrize("full", [best_or_last, last])
 def test_a_disk_that_stays_full_ends_no_run(train, tmp_path, capsys, disk, full):
     disk.full = full
-    with pytest.raises(
-        NotKeptError, match="the checkpoint of step .*/checkpoints .*No space left"
-    ):
+    with refuses("the checkpoint of step .*/checkpoints .*No space left", NotKeptError):
         train()
     (summary,) = re.findall(
         r"^best of epoch 1: .*", capsys.readouterr().out, re.MULTILINE
@@ -489,9 +484,7 @@ def test_a_disk_that_stays_full_ends_no_run(train, tmp_path, capsys, disk, full)
     disk.full = lambda arrays: False
     train()
     assert last_line(capsys) == summary
-    assert (
-        json.loads((tmp_path / "run" / "result.json").read_text())["summary"] == summary
-    )
+    assert read_json(tmp_path / "run" / "result.json")["summary"] == summary
 
 
 def test_room_that_is_made_while_the_run_is_scored_is_used(
@@ -521,16 +514,12 @@ def test_a_result_that_cannot_be_written_is_scored_again(
 
     with monkeypatch.context() as patch:
         patch.setattr(runs.Workdir, "finish", full)
-        with pytest.raises(
-            NotKeptError, match="result is not kept in .*/run .*No space left"
-        ):
+        with refuses("result is not kept in .*/run .*No space left", NotKeptError):
             train()
     summary = last_line(capsys)
     train()
     assert last_line(capsys) == summary
-    assert (
-        json.loads((tmp_path / "run" / "result.json").read_text())["summary"] == summary
-    )
+    assert read_json(tmp_path / "run" / "result.json")["summary"] == summary
 
 
 def test_best_weights_that_are_lost_are_not_scored_as_the_best(
@@ -567,15 +556,11 @@ def test_a_finished_run_whose_files_are_lost_says_so(train, finished, capsys):
     )
     content = (folder / "best.npz").read_bytes()
     (folder / "best.npz").write_bytes(content[:-1])
-    with pytest.raises(
-        WorkdirError, match="not its trained weights: .*best.npz cannot be read"
-    ):
+    with refuses("not its trained weights: .*best.npz cannot be read", WorkdirError):
         train()
     assert (folder / "best.npz").read_bytes() == content[:-1]
     (folder / "best.npz").unlink()
-    with pytest.raises(
-        WorkdirError, match="not its trained weights: .*best.npz is missing"
-    ):
+    with refuses("not its trained weights: .*best.npz is missing", WorkdirError):
         train()
     assert "perplexity" not in capsys.readouterr().out
 
@@ -656,7 +641,7 @@ def test_a_finished_run_stays_as_it_is(
 ):
     before = files(finished)
     config[group][field] = value
-    with pytest.raises((WorkdirError, ValueError), match=message) as error:
+    with refuses(message, (WorkdirError, ValueError)) as error:
         train()
     assert len(str(error.value).splitlines()) == 1
     assert files(finished) == before
@@ -667,19 +652,19 @@ def test_another_recipe_is_refused_before_the_text_is_read(
 ):
     shutil.rmtree(corpus)
     config.model.depth = 3
-    with pytest.raises(WorkdirError, match="another run"):
+    with refuses("another run", WorkdirError):
         train()
 
 
 def test_epochs_that_are_done_stay_done(train, config, finished, capsys):
     """Of a run that was to go on for more, and has done some of them or has not."""
-    summary = json.loads((finished / "result.json").read_text())["summary"]
+    summary = read_json(finished / "result.json")["summary"]
     values = read_json(finished / "config.json")
     values["training"]["epochs"] = 4  # as if it had been stopped at once
     (finished / "config.json").write_text(json.dumps(values))
     train()
     assert capsys.readouterr().out.splitlines()[-1] == summary
-    kept = json.loads((finished / "changes.json").read_text())["changes"]
+    kept = read_json(finished / "changes.json")["changes"]
     assert [(each["field"], each["was"], each["now"]) for each in kept] == [
         ("training.epochs", 4, 1)
     ]
@@ -689,9 +674,7 @@ def test_epochs_that_are_done_stay_done(train, config, finished, capsys):
     (finished / "config.json").write_text(json.dumps(values))
     (finished / "changes.json").unlink()
     before = files(finished)
-    with pytest.raises(
-        WorkdirError, match="has done 2 epochs.* `config.training.epochs` .* 2.*=1"
-    ):
+    with refuses("has done 2 epochs.* `config.training.epochs` .* 2.*=1", WorkdirError):
         train()
     assert files(finished) == before
 
@@ -711,7 +694,7 @@ def test_a_rate_that_is_lowered_after_a_loss_that_is_not_finite(
     assert "going on from step 6, epoch 2\n" in output
     assert "`config.optimizer.learning_rate`: 1e+38 -> 0.001 from step 6 on\n" in output
     assert "best of epoch" in output
-    kept = json.loads((finished / "config.json").read_text())
+    kept = read_json(finished / "config.json")
     assert kept["optimizer"] == config.optimizer.to_dict()
 
 
@@ -731,18 +714,14 @@ def test_a_config_that_was_edited_is_named(config, tmp_path, field, value, messa
     values = json.loads(json.dumps(config.to_dict()))
     values["model"][field] = value
     (tmp_path / "config.json").write_text(json.dumps(values))
-    with pytest.raises(
-        WorkdirError, match=f"{tmp_path}/config.json: {message}"
-    ) as error:
+    with refuses(f"{tmp_path}/config.json: {message}", WorkdirError) as error:
         run_folders.load_config(epath.Path(tmp_path))
     assert len(str(error.value).splitlines()) == 1
 
 
 def test_a_folder_in_which_a_run_is_at_work_is_refused(train, config, tmp_path):
     with open_workdir(tmp_path / "run", config.to_dict()):
-        with pytest.raises(
-            WorkdirError, match=f"another run .process {os.getpid()}. is at work"
-        ):
+        with refuses(f"another run .process {os.getpid()}. is at work", WorkdirError):
             train()
 
 
@@ -755,22 +734,22 @@ def evaluate(folder, corpus):
 
 def test_a_run_is_bound_to_its_text(train, corpus, finished, capsys):
     folder = epath.Path(finished)
-    kept = json.loads((folder / "corpus.json").read_text())
+    kept = read_json(folder / "corpus.json")
     assert set(kept["sha256"]) == {"train", "validation", "test"}
     same_words = (corpus / "valid.txt").read_text().replace("a b", "b a")
     (corpus / "valid.txt").write_text(same_words)
     for use in (train, lambda: evaluate(folder, corpus)):
-        with pytest.raises(WorkdirError, match=r"on another text \(validation\)"):
+        with refuses(r"on another text \(validation\)", WorkdirError):
             use()
     (folder / "corpus.json").unlink()  # as runs were before it was kept
     evaluate(folder, corpus)
     assert not (folder / "corpus.json").exists()
     train()
     assert "holds a finished run" in capsys.readouterr().out
-    assert json.loads((folder / "corpus.json").read_text()) != kept
+    assert read_json(folder / "corpus.json") != kept
     (folder / "corpus.json").unlink()
     (corpus / "train.txt").write_text("a b c d e\n" * 20)
-    with pytest.raises(WorkdirError, match=r"on another text \(train\)"):
+    with refuses(r"on another text \(train\)", WorkdirError):
         train()
 
 

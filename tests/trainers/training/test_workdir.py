@@ -9,6 +9,7 @@ import warnings
 
 import pytest
 
+from tests.refusals import refuses
 from trainers.data.files import read_json
 from trainers.tasks import config as configs
 from trainers.tasks import run_folders
@@ -46,7 +47,7 @@ def test_another_run_at_work_is_refused_with_its_process(tmp_path):
     try:
         assert holder.stdout.readline() == b"held\n"
         message = f"process {holder.pid}.*{tmp_path}"
-        with pytest.raises(workdir.WorkdirError, match=message):
+        with refuses(message, workdir.WorkdirError):
             with workdir.open_workdir(tmp_path, {}):
                 pass
     finally:
@@ -106,9 +107,7 @@ def test_fields_that_may_change_are_taken_over(tmp_path):
     with workdir.open_workdir(tmp_path, CONFIG):
         pass
     longer = changed(training={"epochs": 9})
-    with pytest.raises(
-        workdir.WorkdirError, match=r"training\.epochs: 2 there, 9 here"
-    ):
+    with refuses(r"training\.epochs: 2 there, 9 here", workdir.WorkdirError):
         with workdir.open_workdir(tmp_path, longer):
             pass
     with workdir.open_workdir(
@@ -203,14 +202,14 @@ def test_a_process_killed_between_the_record_and_the_config_has_made_one_change(
 def test_a_record_of_changes_that_is_none_is_named(tmp_path, open_with, content):
     open_with(1.0, 0)
     (tmp_path / "changes.json").write_text(content)
-    with pytest.raises(workdir.WorkdirError, match="changes.json is damaged.*backup"):
+    with refuses("changes.json is damaged.*backup", workdir.WorkdirError):
         open_with(1.0, 0)
     assert (tmp_path / "changes.json").read_text() == content
 
 
 def test_a_folder_of_other_files_is_left_alone(tmp_path):
     (tmp_path / "metrics.csv").write_text("mine")
-    with pytest.raises(workdir.WorkdirError, match=r"no run.*metrics\.csv"):
+    with refuses(r"no run.*metrics\.csv", workdir.WorkdirError):
         with workdir.open_workdir(tmp_path, CONFIG):
             pass
     assert [path.name for path in tmp_path.iterdir()] == ["metrics.csv"]
@@ -227,7 +226,7 @@ def test_a_foreign_config_is_left_alone(tmp_path, content):
 
 def test_a_file_is_no_folder(tmp_path):
     (tmp_path / "file").write_text("")
-    with pytest.raises(workdir.WorkdirError, match="is a file"):
+    with refuses("is a file", workdir.WorkdirError):
         with workdir.open_workdir(tmp_path / "file", CONFIG):
             pass
 
@@ -306,9 +305,7 @@ def test_a_flipped_digit_is_no_change_by_the_user(tmp_path, open_with, name):
         return {**files, "lock": None}  # it names whoever was last at work
 
     before = kept()
-    with pytest.raises(
-        workdir.WorkdirError, match=f"{name} is damaged: .*checksum.*Bring it back"
-    ):
+    with refuses(f"{name} is damaged: .*checksum.*Bring it back", workdir.WorkdirError):
         open_with(0.5, 4)
     assert kept() == before
 
@@ -318,12 +315,12 @@ def test_a_flipped_digit_of_a_result_is_no_score(tmp_path):
         folder.finish(RESULT)
     file = tmp_path / "result.json"
     file.write_text(file.read_text().replace("3.5", "2.5"))
-    with pytest.raises(ValueError, match="damaged: .*checksum.*scores the run again"):
+    with refuses("damaged: .*checksum.*scores the run again"):
         workdir.read_result(tmp_path)
 
 
 def test_no_run_to_read(tmp_path):
-    with pytest.raises(workdir.WorkdirError, match="holds no run"):
+    with refuses("holds no run", workdir.WorkdirError):
         workdir.read_config(tmp_path)
 
 
@@ -335,9 +332,9 @@ def test_a_file_system_that_fails_is_not_said_to_lack_a_run(tmp_path, monkeypatc
         raise OSError(errno.EIO, os.strerror(errno.EIO), path)
 
     monkeypatch.setattr(os, "stat", fails)
-    with pytest.raises(OSError, match="Input/output error.*config.json"):
+    with refuses("Input/output error.*config.json", OSError):
         workdir.read_config(tmp_path)
-    with pytest.raises(OSError, match="Input/output error"):
+    with refuses("Input/output error", OSError):
         with workdir.open_workdir(tmp_path, CONFIG):
             pytest.fail("was opened")
 
@@ -348,6 +345,6 @@ def test_a_folder_that_cannot_be_locked_is_named(tmp_path, monkeypatch, code):
         raise OSError(code, "no")
 
     monkeypatch.setattr(hold.fcntl, "flock", fail)
-    with pytest.raises(workdir.WorkdirError, match=f"{tmp_path} cannot be locked"):
+    with refuses(f"{tmp_path} cannot be locked", workdir.WorkdirError):
         with workdir.open_workdir(tmp_path, CONFIG):
             pass
