@@ -78,7 +78,8 @@ def machines(text: str | None) -> int:
         ValueError: it is not JSON of a cluster.
     """
     _, groups = _parsed(text or "{}")
-    return sum(map(len, groups.values()))
+    addresses = [each for group in groups.values() for each in group]
+    return len(addresses) - addresses.count(None)
 
 
 def _from_tf_config(text: str) -> Cluster:
