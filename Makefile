@@ -1,9 +1,5 @@
-<<<<<<< HEAD
-# make train: recognise exercises from a smartwatch, and stream one of them.   make test: run the tests.
-=======
-# make train: train the embedded default and sample from it.   make test: run the tests, as
+# make train: recognise exercises from a smartwatch, and stream one of them.   make test: run the tests, as
 # make test-quick in three minutes those that tell first whether something is broken.
->>>>>>> origin/main
 # Both build .venv first; they need python3, make and a package index, nothing else.
 
 PYTHON ?= python3

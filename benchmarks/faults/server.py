@@ -158,8 +158,9 @@ def _warm_up(folder):
     tf.config.threading.set_inter_op_parallelism_threads(1)
     tf.config.run_functions_eagerly(True)
     values = flags.FlagValues()
-    config_flags.define_flag(["", *quick.flags()], values)
-    values(["", *quick.flags()], known_only=True)
+    for name in ("task", "preset"):
+        flags.DEFINE_string(name, None, "", flag_values=values)
+    config_flags.parse(["", *quick.flags()], values)
     with (
         tempfile.TemporaryDirectory(dir=folder) as run,
         contextlib.redirect_stdout(io.StringIO()),

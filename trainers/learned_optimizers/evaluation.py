@@ -99,17 +99,15 @@ def evaluate(
     ) -> Callable[[float], np.ndarray]:
         """Returns a function of a rate, which returns the losses of a split's draws."""
 
-        @tf.function(autograph=False, input_signature=[tf.TensorSpec([], tf.float32)])
         def run(rate: Tensor) -> Tensor:
             seed = tf.constant([config.seed, SPLITS[split]], tf.int64)
             draw = splits[split].draw(seed, draws)
             return rules.losses(make(rate), draw, setting.steps)
 
-        # Call it by its trace: TensorFlow warns of several functions from one place.
-        traced = run.get_concrete_function()
+        graph = traced(run)
 
         def losses(rate: float) -> np.ndarray:
-            found = traced(tf.constant(rate)).numpy().astype("float64")
+            found = graph(tf.constant(rate)).numpy().astype("float64")
             return np.where(np.isfinite(found), found, np.inf)
 
         return losses
@@ -122,6 +120,13 @@ def evaluate(
         rate = RATES[int(np.argmin([tried(rate)[-1].mean() for rate in RATES]))]
         losses = compiled(make, "test", draws)(rate)
         yield Outcome(setting.name, name, rate, losses)
+
+
+def traced(run: Callable[[Tensor], Tensor]) -> Any:
+    """Returns a function of a rate as a graph."""
+    function = tf.function(run, autograph=False)
+    # Called by its trace: TensorFlow warns of several functions from one place.
+    return function.get_concrete_function(tf.TensorSpec([], tf.float32))
 
 
 def _without_rate(network: UpdateNetwork) -> Callable[[Tensor], Rule]:
