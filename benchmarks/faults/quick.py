@@ -221,6 +221,12 @@ class _Dataset:
     def __iter__(self):
         return self._draw()
 
+    def enumerate(self, first):
+        return _Dataset(lambda: enumerate(iter(self), int(first)))
+
+    def map(self, function):
+        return _Dataset(lambda: (function(*each) for each in self))
+
     def with_options(self, options):
         del options  # they are for the threads
         return self
